@@ -126,11 +126,44 @@ class Registered(unittest.TestCase):
                 self.assertEqual(done.returncode, 0, done.stderr)
                 self.assertEqual(done.stdout.split(), told, done.stderr)
 
+    def test_a_tensor_is_one_allocation_for_whoever_asks(self):
+        from drystone import _library
+        done = python(RANGE, SIMCUDA_CONF="memory:8GiB,backing:true",
+                      LD_PRELOAD=_library.to_preload(), DRYSTONE_PRELOAD=_library.GIVES_BACK)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stdout.split(), ["True", "0", "True"], done.stderr)
+        self.assertNotIn("drystone:", done.stderr)
+
     def test_what_a_library_keeps_in_place_is_told(self):
         from drystone import _library
         done = python(KEPT, SIMCUDA_CONF=CONF, LD_PRELOAD=_library.to_preload(),
                       DRYSTONE_PRELOAD=_library.GIVES_BACK)
         self.assertEqual(done.stdout.split(), ["False", "True", "False"], done.stderr)
+
+
+# Maps the handle at a tensor's address elsewhere, over the range that the driver tells, as NCCL.
+RANGE = """
+    import ctypes, torch, drystone
+    drystone.enable(route="compiled")
+    driver = ctypes.CDLL("libcuda.so.1")
+    start, size, handle, room = (ctypes.c_uint64() for _ in range(4))
+    tensors = [torch.empty(mib << 20, dtype=torch.uint8, device="cuda").copy_(
+        torch.arange(mib << 20, dtype=torch.int32).to(torch.uint8)) for mib in (7, 64, 200)]
+    kept, failed, nothing = [tensor.cpu() for tensor in tensors], 0, ctypes.c_uint64(0)
+    for tensor in tensors:
+        address, end = tensor.data_ptr(), tensor.data_ptr() + tensor.numel()
+        failed |= driver.cuMemGetAddressRange_v2(
+            ctypes.byref(start), ctypes.byref(size), ctypes.c_uint64(address))
+        failed |= not start.value <= address < end <= start.value + size.value
+        failed |= driver.cuMemRetainAllocationHandle(ctypes.byref(handle), start)
+        failed |= driver.cuMemAddressReserve(ctypes.byref(room), size, nothing, nothing, nothing)
+        failed |= driver.cuMemMap(room, size, nothing, handle, nothing)
+        driver.cuMemUnmap(room, size)
+        driver.cuMemAddressFree(room, size)
+        driver.cuMemRelease(handle)
+    print(all(torch.equal(one.cpu(), other) for one, other in zip(tensors, kept)), int(failed),
+          "known to others by cuMemGetAddressRange" in drystone.report())
+"""
 
 
 # NVSHMEM's calls by a stand-in: what report() tells before, between and after.

@@ -70,7 +70,7 @@ pub use broken::Broken;
 pub use config::Config;
 pub use error::{FreeError, Poisoned, RecordStreamError, RequestError, StreamError};
 pub use fence::{Fence, Points};
-pub use heap::{Freed, Giving, Heap, Outcome};
+pub use heap::{Freed, Giving, Heap, Outcome, Whole};
 pub use id::{GranuleId, ListIx, PoolId, StreamId};
 pub use plan::{Committed, Place, Plan, Reuse, Step};
 pub use policy::{CrossStream, Prefer, SPARE_SHARE, SegmentKind, SizeClass};

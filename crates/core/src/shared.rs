@@ -12,11 +12,14 @@ pub enum SharedBy {
     AddressRange,
     /// A network card was about to get the addresses.
     Attribute,
+    /// It was asked which allocation an address lies in.
+    Range,
 }
 
 impl SharedBy {
     /// Each.
-    pub const ALL: [Self; 4] = [Self::Export, Self::Retain, Self::AddressRange, Self::Attribute];
+    pub const ALL: [Self; 5] =
+        [Self::Export, Self::Retain, Self::AddressRange, Self::Attribute, Self::Range];
 
     /// The call's name.
     pub const fn call(self) -> &'static str {
@@ -25,6 +28,7 @@ impl SharedBy {
             Self::Retain => "cuMemRetainAllocationHandle",
             Self::AddressRange => "cuMemGetHandleForAddressRange",
             Self::Attribute => "cuPointerSetAttribute",
+            Self::Range => "cuMemGetAddressRange",
         }
     }
 

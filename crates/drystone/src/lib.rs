@@ -78,7 +78,7 @@ pub use neighbours::{Neighbour, Neighbours};
 pub use options::{Backend, Options, OptionsError, PoolOptions};
 pub use out_of_memory::{Cause, OutOfMemory, Stays};
 pub use record::Recording;
-pub use share::{Exported, ExportedHandle, ShareError};
+pub use share::{Behind, Exported, ExportedHandle, ShareError};
 pub use streams::{OtherStreams, StreamEnd};
 #[doc(hidden)]
 pub use streams::{Served, seen};

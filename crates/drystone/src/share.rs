@@ -5,6 +5,27 @@ use std::sync::Arc;
 use drystone_core::FreeError;
 use drystone_driver::{Call, Descriptor, DriverError};
 
+use crate::out_of_memory::Stays;
+
+/// What is behind a block of mapped memory that somebody asked about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Behind {
+    /// How many handles.
+    pub handles: usize,
+    /// Why live memory does not move, if it does not.
+    pub stays: Option<Stays>,
+}
+
+impl Behind {
+    /// Why these are several handles; `None` if it is one.
+    pub fn why(&self) -> Option<&'static str> {
+        let other = "it is pinned, known to others, in a graph's pool or mapped elsewhere, or \
+                     there is no room for a copy";
+        (self.handles > 1).then(|| self.stays.map_or(other, Stays::why))
+    }
+}
+
 /// The physical memory of a live block, for other processes to import.
 #[derive(Clone, Debug)]
 #[non_exhaustive]

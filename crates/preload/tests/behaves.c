@@ -94,6 +94,8 @@ static void sharing(void) {
     SAY(cuMemPoolExportPointer(data, block));
     OK(cuMemFree_v2(block));
     OK(cuMemAllocAsync(&block, MIB, NULL));
+    uint64_t handle;
+    SAY(cuMemRetainAllocationHandle(&handle, (void *)block));
     SAY(cuMemPoolExportPointer(data, block));
     OK(cuMemFreeAsync(block, NULL));
     handle_t shared = create_pool(1);

@@ -28,7 +28,7 @@ pub fn report(function: &str, failure: &Failure) {
 
 /// Says what a program may want to know, once.
 #[cold]
-pub(crate) fn note(line: &str) {
+pub fn note(line: &str) {
     static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
     let mut said = SAID.lock();
     if !said.iter().any(|before| before == line) {

@@ -70,7 +70,7 @@ pub(crate) struct Granules {
     /// By granule: the pages beside its home that lead to it. Apart, since a remap into a window
     /// of before does not touch them.
     mappings: Vec<Vec<PageAddr>>,
-    /// Handles without memory, to be used again: those of 2^n granules at n.
+    /// Handles without memory, to be used again, by how many granules they have.
     vacant: Vec<Vec<GranuleId>>,
     /// Handles that back nothing.
     idle: Vec<GranuleId>,
@@ -84,10 +84,10 @@ pub(crate) struct Granules {
 }
 
 impl Granules {
-    /// A name for a handle of so many granules, a power of two, that a plan will create.
+    /// A name for a handle of so many granules that a plan will create.
     pub(crate) fn name(&mut self, granules: u16) -> GranuleId {
-        assert!(granules.is_power_of_two(), "a handle has a power of two of granules");
-        if let Some(id) = self.vacant.get_mut(granules.ilog2() as usize).and_then(Vec::pop) {
+        assert!(granules > 0, "a handle has no granule");
+        if let Some(id) = self.vacant.get_mut(usize::from(granules)).and_then(Vec::pop) {
             assert!(self.state(id) == GranuleState::Vacant, "a name is given to two handles");
             self.plan(id);
             return id;
@@ -274,11 +274,11 @@ impl Granules {
             (granule.shared_by, granule.is_on_host) = (0, false);
         });
         self.on_host.retain(|&other| other != id);
-        let power = self.table[id.index()].of.ilog2() as usize;
-        if self.vacant.len() <= power {
-            self.vacant.resize_with(power + 1, Vec::new);
+        let granules = self.handle(id).len();
+        if self.vacant.len() <= granules {
+            self.vacant.resize_with(granules + 1, Vec::new);
         }
-        self.vacant[power].push(id);
+        self.vacant[granules].push(id);
     }
 
     /// What a granule is.
@@ -317,7 +317,7 @@ impl Granules {
 
     /// How many granules exist, or will once the plans under way are done.
     pub(crate) fn len(&self) -> usize {
-        let vacant = self.vacant.iter().enumerate().map(|(power, ids)| ids.len() << power);
+        let vacant = self.vacant.iter().enumerate().map(|(granules, ids)| ids.len() * granules);
         self.table.len() - vacant.sum::<usize>()
     }
 }

@@ -4,13 +4,14 @@
 //! The new memory takes the places of the old one, at home and in a window: no block changes what
 //! it is, and what was free beside it becomes addresses without memory. A handle moves as a whole
 //! or not at all: none that a window leads to beside the one that it backs, that is pinned, or that
-//! others have.
+//! others have. Several at once move only to be joined: into one handle, and what lay beside that.
 
-use crate::id::GranuleId;
+use crate::id::{GranuleId, SegmentIx};
 use std::ops::Range;
 
 use super::PageTable;
 use super::granule::{GranuleState, PageAddr};
+use super::handles::HandleAt;
 use super::span::{Span, between};
 use crate::plan::{Place, Step};
 use crate::policy;
@@ -24,6 +25,7 @@ pub(crate) struct Movable {
     /// Where its home begins, if it backs a window.
     pub(crate) home: Option<u64>,
     pub(super) granule: GranuleId,
+    segment: SegmentIx,
 }
 
 /// A handle of which some granules are live, or all, and are to be parted.
@@ -34,6 +36,8 @@ pub(crate) struct Sparse {
     live: Vec<Range<usize>>,
     /// How many granules are not.
     free: usize,
+    /// A run that gets one handle, whatever its size; else empty.
+    whole: Range<usize>,
 }
 
 impl Movable {
@@ -47,7 +51,7 @@ impl Movable {
         }
         live.push(end..at(self.addresses.end));
         live.retain(|run| !run.is_empty());
-        Sparse { of: self.clone(), live, free: 0 }
+        Sparse { of: self.clone(), live, free: 0, whole: 0..0 }
     }
 }
 
@@ -76,12 +80,15 @@ impl Sparse {
         self.free as u64 * granule_bytes
     }
 
-    /// The sizes of the handles that what is live needs, in granules, in order: powers of two.
+    /// The sizes of the handles that what is live needs, in granules, in order: powers of two,
+    /// unless a run gets one.
     fn targets(&self) -> impl Iterator<Item = usize> + '_ {
         self.live.iter().flat_map(|run| {
+            let is_whole = self.whole == *run;
             let mut left = run.len();
             std::iter::from_fn(move || {
-                let size = 1 << left.checked_ilog2()?;
+                let power = 1 << left.checked_ilog2()?;
+                let size = if is_whole { left } else { power };
                 left -= size;
                 Some(size)
             })
@@ -147,7 +154,7 @@ impl Span<'_> {
         let is_pinned = || table.pins.touch(addresses.clone());
         let may_move = is_movable && !is_pinned();
         let home = home.map(|home| table.address_of(home));
-        may_move.then_some(Movable { addresses, home, granule })
+        may_move.then_some(Movable { addresses, home, granule, segment })
     }
 
     /// The handle that it begins in, if that may move: `is_live` tells of a range of one granule
@@ -165,7 +172,35 @@ impl Span<'_> {
         }
         let free = count - live.iter().map(ExactSizeIterator::len).sum::<usize>();
         let is_sparse = free > 0 && free < count;
-        is_sparse.then_some(Sparse { of, live, free })
+        is_sparse.then_some(Sparse { of, live, free, whole: 0..0 })
+    }
+
+    /// What it takes to give all granules that it touches one handle, and nothing else, if all
+    /// handles that they are of may move.
+    pub(crate) fn joined(&self) -> Option<Sparse> {
+        let Range { start, end } = self.handles_around();
+        let (table, granule_bytes) = (self.table, self.table.granule_bytes);
+        let (mut first, mut at) = (None, start);
+        while at < end {
+            let of = table.span(self.segment, at..at).movable()?;
+            if of.home.is_some() || table.granules.is_on_host(of.granule) {
+                return None;
+            }
+            at = of.addresses.end;
+            first = first.or(Some(of));
+        }
+        let of = Movable { addresses: start..end, ..first? };
+        let at = |address: u64| ((address - start) / granule_bytes) as usize;
+        let whole =
+            at(self.addresses.start)..at(self.addresses.end.next_multiple_of(granule_bytes));
+        let mut live = vec![0..whole.start, whole.clone(), whole.end..at(end)];
+        live.retain(|run| !run.is_empty());
+        u16::try_from(whole.len()).is_ok().then_some(Sparse { of, live, free: 0, whole })
+    }
+
+    /// Whether windows lead to what it leads to.
+    pub(crate) fn has_windows(&self) -> bool {
+        self.handles().iter().any(|one| !self.table.granules.mappings(one.granule).is_empty())
     }
 }
 
@@ -190,7 +225,7 @@ impl PageTable {
         };
         let (mut creates, mut stages, mut copies, mut maps) = (vec![], vec![], vec![], vec![]);
         let mut homes = Vec::new();
-        let Movable { addresses, home, granule } = sparse.of.clone();
+        let Movable { addresses, home, granule, segment } = sparse.of.clone();
         let home_of = |address: u64| Some(home? + (address - addresses.start));
         let bytes = addresses.end - addresses.start;
         let lift = |address| Step::Lift { address, bytes, granule };
@@ -235,7 +270,12 @@ impl PageTable {
         steps.append(&mut copies);
         steps.push(Step::FinishCopies);
         steps.append(&mut homes);
-        steps.push(lift(addresses.start));
+        let handles = self.span(segment, addresses).handles().into_iter();
+        steps.extend(handles.map(|HandleAt { granule, address, bytes }| Step::Lift {
+            address,
+            bytes,
+            granule,
+        }));
         steps.append(&mut maps);
         let is_by_host = place == Place::Host || self.granules.is_on_host(granule);
         steps.extend(is_by_host.then_some(Step::Release { granule }));

@@ -9,6 +9,7 @@ mod mesh;
 mod moves;
 mod order;
 mod remap;
+mod whole;
 
 use drystone_core::{CrossStream, SegmentKind, StreamId};
 

@@ -73,6 +73,11 @@ pub enum Transition {
         bytes: Option<u64>,
         fate: Fate,
     },
+    /// Lets a block be one handle.
+    MakeWhole {
+        nth: usize,
+        fate: Fate,
+    },
     ResetPeaks,
     AddStream,
     RetireStream {
@@ -212,6 +217,7 @@ fn transitions(granule_bytes: u64) -> impl Strategy<Value = Transition> {
         2 => fate().prop_map(|fate| Transition::Synchronize { fate }),
         5 => (proptest::option::of(bytes(granule_bytes)), fate())
             .prop_map(|(bytes, fate)| Transition::Compact { bytes, fate }),
+        2 => (nth(), fate()).prop_map(|(nth, fate)| Transition::MakeWhole { nth, fate }),
         1 => Just(Transition::ResetPeaks),
         2 => Just(Transition::AddStream),
         2 => (0..4usize, fate()).prop_map(|(nth, fate)| Transition::RetireStream { nth, fate }),
@@ -281,6 +287,7 @@ impl ReferenceStateMachine for MovingRuns {
             15 => (proptest::option::of(bytes), fate())
                 .prop_map(|(bytes, fate)| Transition::Compact { bytes, fate }),
             10 => (0..4usize, fate()).prop_map(|(nth, fate)| Transition::Resume { nth, fate }),
+            10 => (nth(), fate()).prop_map(|(nth, fate)| Transition::MakeWhole { nth, fate }),
             20 => transitions(granule_bytes),
         ];
         steps.boxed()
@@ -432,6 +439,11 @@ impl World {
             }
             Transition::Compact { bytes, fate } => {
                 self.compact(bytes, fate);
+            }
+            Transition::MakeWhole { nth, fate } => {
+                if let Some(address) = self.nth_live(nth) {
+                    self.make_whole(address, fate);
+                }
             }
             Transition::ResetPeaks => self.reset_peaks(),
             Transition::AddStream if self.reference.streams.len() < 4 => {

@@ -14,7 +14,7 @@ use std::ops::Range;
 
 use drystone_core::{
     BlockState, Config, CrossStream, Fence, Giving, Heap, Miss, Plan, PoolId, Prefer, RequestError,
-    SegmentKind, SegmentView, StateMachine, Stats, Step, StreamError, StreamId,
+    SegmentKind, SegmentView, StateMachine, Stats, Step, StreamError, StreamId, Whole,
 };
 
 use crate::device::Device;
@@ -239,6 +239,17 @@ impl World {
             None => self.heap.plan_full_compaction(),
         };
         let Some(plan) = plan else { return false };
+        assert!(!plan.steps().is_empty(), "a move of nothing");
+        self.launch(plan, Purpose::Move, fate) != Carried::Abandoned
+    }
+
+    /// Takes a step towards one handle for the live block around an address. False if there is
+    /// nothing to do.
+    pub fn make_whole(&mut self, address: u64, fate: Fate) -> bool {
+        if self.flights.iter().any(Flight::is_alone) {
+            return false;
+        }
+        let Some(plan) = Whole::of(&mut self.heap).plan(address) else { return false };
         assert!(!plan.steps().is_empty(), "a move of nothing");
         self.launch(plan, Purpose::Move, fate) != Carried::Abandoned
     }

@@ -9,7 +9,7 @@ use drystone_driver::Descriptor;
 use super::Allocator;
 use crate::backend::BackendState;
 use crate::engine::Engine;
-use crate::share::{Exported, ShareError};
+use crate::share::{Behind, Exported, ShareError};
 
 impl Allocator {
     /// The physical memory of the live block that starts at an address, for other processes to
@@ -76,6 +76,14 @@ impl Allocator {
     /// allocator's.
     pub fn keep_in_place(&self, addresses: Range<u64>, by: SharedBy) -> bool {
         self.engine.keep_in_place(addresses, by)
+    }
+
+    /// Gives the live block around an address one handle of physical memory, if several back it and
+    /// live memory may move; and leaves what is there where it is, as if it was exported. For who
+    /// asks the driver which allocation the address lies in: that tells of one handle. `None` if
+    /// there is no such block of mapped memory.
+    pub fn make_whole(&self, address: u64) -> Option<Behind> {
+        self.engine.make_whole(address)
     }
 
     /// Which memory others know, and does not move while it is live: by the call that made it

@@ -51,7 +51,7 @@ impl Engine {
         if self.stays(Captured::None).is_some() {
             return false;
         }
-        let compacted = self.compact_by(|heap| heap.plan_compaction_for(bytes), None);
+        let compacted = self.compact_by(&|heap| heap.plan_compaction_for(bytes), None);
         self.bring_back();
         compacted.moves > 0
     }
@@ -69,7 +69,7 @@ impl Engine {
     /// Moves all that can move, for so long at most. What was free in parts of handles backs
     /// nothing afterwards.
     pub(super) fn compact_all(&self, budget: Option<Duration>) -> Compacted {
-        self.compact_by(Heap::plan_full_compaction, budget)
+        self.compact_by(&Heap::plan_full_compaction, budget)
     }
 
     /// Why memory does not move without anybody's asking for it.
@@ -96,7 +96,7 @@ impl Engine {
 
     pub(super) fn compact_by(
         &self,
-        plan: impl Fn(&mut Heap) -> Option<Plan>,
+        plan: &dyn Fn(&mut Heap) -> Option<Plan>,
         budget: Option<Duration>,
     ) -> Compacted {
         let BackendState::Heap(heap) = &self.backend else { return Compacted::default() };
@@ -107,7 +107,7 @@ impl Engine {
         let (begun, before) = (Instant::now(), figures());
         while budget.is_none_or(|budget| begun.elapsed() < budget)
             && self.executor.refuse_in_capture(Call::Hold).is_ok()
-            && let Ok(Some(plan)) = heap.change(&plan)
+            && let Ok(Some(plan)) = heap.change(plan)
         {
             if let Err(error) = self.perform(plan) {
                 self.pause.lock().note_failure(&error);
@@ -138,7 +138,7 @@ impl Engine {
         if is_back() || !may_move() {
             return;
         }
-        let bring = || self.compact_by(|heap| heap.plan_compaction_for(0), None);
+        let bring = || self.compact_by(&|heap| heap.plan_compaction_for(0), None);
         bring();
         let may_wait = || self.executor.refuse_in_capture(Call::SynchronizeDevice).is_ok();
         let is_idle = || may_wait() && self.executor.driver.synchronize_device().is_ok();

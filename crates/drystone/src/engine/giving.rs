@@ -145,7 +145,7 @@ impl Engine {
         while Instant::now() < until {
             let Some(_growth) = self.growth.try_lock_until(until) else { break };
             let plan = |heap: &mut Heap| Giving::of(heap).plan_compaction(bytes);
-            if self.compact_by(plan, Some(SLICE)).moves == 0 {
+            if self.compact_by(&plan, Some(SLICE)).moves == 0 {
                 break;
             }
             has_moved = true;

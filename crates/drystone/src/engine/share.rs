@@ -7,13 +7,14 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use drystone_core::{FreeError, GranuleId, HandleAt, SharedBy, StateMachine as _};
+use drystone_core::{Captured, FreeError, GranuleId, HandleAt, SharedBy, StateMachine as _, Whole};
 use drystone_driver::{Call, Descriptor, DriverError, ErrorCode};
 
 use super::Engine;
 use super::imports::Mapping;
 use crate::backend::BackendState;
-use crate::share::{Exported, ExportedHandle, ShareError};
+use crate::out_of_memory::Stays;
+use crate::share::{Behind, Exported, ExportedHandle, ShareError};
 
 impl Engine {
     /// The descriptors of the memory of a live block.
@@ -56,6 +57,42 @@ impl Engine {
         self.while_nothing_moves(|| {
             heap.change(|heap| heap.share(addresses, by)).is_ok_and(|handles| handles.is_ok())
         })
+    }
+
+    /// Gives the live block around an address one handle, if it can be, and leaves that where it
+    /// is. `None` if there is no such block, it is plain memory, or a callback asks.
+    pub(crate) fn make_whole(&self, address: u64) -> Option<Behind> {
+        let BackendState::Heap(heap) = &self.backend else { return None };
+        let before = heap.change(|heap| Whole::of(heap).handles(address)).ok()?.ok()?;
+        if before == 0 || self.executor.calling_out.refuse_within().is_err() {
+            return None;
+        }
+        let _growth = self.growth.lock();
+        let is_captured = || self.executor.refuse_in_capture(Call::Hold).is_err();
+        let mut stays = self.stays(Captured::None);
+        if stays.is_none() && is_captured() {
+            stays = Some(Stays::Capture);
+        }
+        if stays.is_none() && self.refuse_at_the_end().is_ok() {
+            self.bring_back();
+            if before > 1
+                && let Ok(free_bytes) = self.executor.free_bytes()
+            {
+                let _ = heap.change(|heap| Whole::of(heap).note_free(free_bytes));
+            }
+            let moved = self.compact_by(&|heap| Whole::of(heap).plan(address), None);
+            if moved.moves > 0
+                && !is_captured()
+                && let Ok(Some(plan)) =
+                    heap.change(|heap| Whole::of(heap).plan_release(moved.moved_bytes))
+            {
+                // What is not given back serves others.
+                let _ = self.perform(plan);
+            }
+            stays = self.stays(Captured::None);
+        }
+        let handles = heap.change(|heap| Whole::of(heap).keep(address)).ok()?.ok()?;
+        Some(Behind { handles, stays })
     }
 
     fn descriptor_of(&self, granule: GranuleId) -> Result<Arc<Descriptor>, DriverError> {

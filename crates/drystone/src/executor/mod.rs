@@ -256,12 +256,17 @@ impl Executor {
         provider: Option<&Arc<dyn MemoryProvider>>,
     ) -> Result<u64, Failure<DriverError>> {
         let mut given = 0;
+        let staged = plan.steps().iter().filter_map(|step| match *step {
+            Step::Stage { bytes, .. } => Some(bytes),
+            _ => None,
+        });
         let mut moving = Moving {
             driver: &*self.driver,
             handles: &self.handles,
             streams: &self.streams,
             scratch: &self.scratch,
             is_vetoed: &self.is_vetoed,
+            bytes: staged.sum(),
             now: Now::default(),
         };
         for (failed_at, step) in plan.steps().iter().enumerate() {

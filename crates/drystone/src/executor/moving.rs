@@ -54,6 +54,8 @@ pub(super) struct Moving<'a> {
     pub(super) scratch: &'a Scratch,
     /// Who was told that memory goes has pinned some since.
     pub(super) is_vetoed: &'a AtomicBool,
+    /// How many bytes of addresses it needs.
+    pub(super) bytes: u64,
     pub(super) now: Now<'a>,
 }
 
@@ -96,13 +98,9 @@ impl Moving<'_> {
     fn stage(&mut self, granule: GranuleId, bytes: u64) -> Result<(), DriverError> {
         let driver = self.driver;
         let handle = self.handles.lock().get(Call::Map, granule)?;
-        let mapped = self.mapped_bytes();
-        if mapped + bytes > self.now.bytes {
-            self.give_back();
-            // What one handle has that moves, its copies have at most.
-            self.now.bytes = (mapped + bytes).max(SCRATCH_BYTES);
-            self.now.start =
-                driver.reserve(self.now.bytes, 0).inspect_err(|_| self.now.bytes = 0)?;
+        if self.now.bytes == 0 {
+            self.now.start = driver.reserve(self.bytes, 0)?;
+            self.now.bytes = self.bytes;
         }
         let address = self.now.start + self.mapped_bytes();
         driver.map(address, bytes, handle)?;
@@ -165,10 +163,6 @@ impl Moving<'_> {
         self.now.bytes = 0;
     }
 }
-
-/// How many bytes of addresses a move has at least: more than the largest handle, unless a granule
-/// is larger.
-const SCRATCH_BYTES: u64 = 256 << 20;
 
 impl Drop for Moving<'_> {
     fn drop(&mut self) {

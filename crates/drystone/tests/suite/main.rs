@@ -11,8 +11,8 @@
 //! `callbacks` (code of the program within the library), `giving_back` (to who was refused),
 //! `growable` (in place), `handles` (of programs that hold much), `host` (its memory), `passing`
 //! (streams that may vanish), `price`, `questions` (about streams), `ranks` (two at once),
-//! `addresses`, `backends`, `threads`, `traces` (of real programs). Test names cite invariants
-//! (`i14_`), promises (`p4_`) and the bugs of other allocators they guard against (`b29_`).
+//! `addresses`, `backends`, `threads`, `whole`, `traces` (of real programs). Test names cite
+//! invariants (`i14_`), promises (`p4_`) and the bugs of others they guard against (`b29_`).
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails fails its test")]
 
 mod altered;
@@ -50,3 +50,4 @@ mod seeds;
 mod sharing;
 mod threads;
 mod traces;
+mod whole;

@@ -11,7 +11,10 @@ use drystone_process::{self as process, registry};
 use crate::driver::{self, Place, SUCCESS};
 use crate::hook::hooks;
 use crate::ipc::{self, token::Token};
+use crate::memory::block_around;
 
+/// `CUDA_ERROR_INVALID_VALUE`: what the driver says of memory that it gave in stream order.
+const INVALID_VALUE: driver::Status = 1;
 /// `CUDA_ERROR_UNKNOWN`.
 const UNKNOWN: driver::Status = 999;
 
@@ -28,6 +31,10 @@ fn note_registered(addresses: Range<u64>, by: SharedBy) {
 hooks! {
     fn cuMemRetainAllocationHandle(to: *mut u64, address: Place) in both |_, drivers| {
         let start = address.addr() as u64;
+        // Who was told how large a block is would map as much of its first handle.
+        if driver::is_serving() && barrier(None, || block_around(start)).is_some() {
+            return INVALID_VALUE;
+        }
         note_registered(start..start.saturating_add(1), SharedBy::Retain);
         drivers()
     }

@@ -1,14 +1,30 @@
 //! Memory: taken and given back in stream order and at once, and how much there is.
 
 use drystone_process::barrier::barrier;
+use drystone_process::report::note;
 use drystone_process::{self as process, registry};
 
 use crate::context;
-use crate::driver::{Handle, SUCCESS};
+use crate::driver::{self, Handle, SUCCESS};
 use crate::hook::hooks;
 use crate::memory::{block_around, free_in_order, free_when_idle, serve};
 use crate::refused::Wanted;
 use crate::streams::per_thread;
+
+/// Somebody asks which allocation an address lies in, and takes it for one handle.
+#[cold]
+fn note_asked(address: u64) {
+    let ask = || {
+        process::check().ok()?;
+        let asked = registry::in_use().find_map(|device| device.allocator.make_whole(address))?;
+        note(&format!(
+            "drystone: cuMemGetAddressRange tells of one of the handles behind a block: {}\n",
+            asked.why()?
+        ));
+        Some(())
+    };
+    barrier(None, ask);
+}
 
 hooks! {
     fn cuMemAllocAsync(
@@ -75,12 +91,17 @@ hooks! {
         status
     }
 
-    // The driver would tell of the mapping that the block lies in.
+    // The driver tells of the handle that the address leads to. In stream order it has no handles,
+    // and memory is what was asked for.
     fn cuMemGetAddressRange_v2(
         start: *mut u64, bytes: *mut usize, address: u64
-    ) |_, drivers| {
+    ) in both |_, drivers| {
+        if !driver::is_serving() && !driver::hands_on() {
+            note_asked(address);
+        }
         let status = drivers();
         if status == SUCCESS
+            && driver::is_serving()
             && let Some((_, of, size)) = barrier(None, || block_around(address))
         {
             if !start.is_null() {

@@ -47,6 +47,7 @@ typedef uint64_t address_t;
     X(cuMemPoolSetAccess, cuMemPoolSetAccess, 12000, (handle_t, const struct access *, size_t))  \
     X(cuMemPoolExportPointer, cuMemPoolExportPointer, 12000, (void *, address_t))                \
     X(cuIpcGetMemHandle, cuIpcGetMemHandle, 12000, (void *, address_t))                          \
+    X(cuMemRetainAllocationHandle, cuMemRetainAllocationHandle, 12000, (uint64_t *, void *))     \
     X(cuDeviceGetDefaultMemPool, cuDeviceGetDefaultMemPool, 12000, (handle_t *, int))            \
     X(cuDeviceSetMemPool, cuDeviceSetMemPool, 12000, (int, handle_t))                            \
     X(cuPointerGetAttribute, cuPointerGetAttribute, 12000, (void *, int, address_t))             \
