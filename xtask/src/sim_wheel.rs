@@ -4,19 +4,15 @@
 //! imports from NVIDIA's libraries is read from PyTorch's wheels for x86-64: their names are the
 //! same on every machine. Invariant: a wheel that this returns runs where PyTorch's own do.
 
-use std::path::{Path, PathBuf};
-use std::{env, fs};
+use std::env;
+use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 
-use crate::command::{TORCH_VERSION, root, run, target};
-use crate::files::made_folder;
-use crate::simcuda;
+use crate::command::{TORCH_VERSION, copy, made_folder, root, target};
 use crate::toolchain::Toolchain;
-use crate::wheel;
-use crate::wheel_tools::tools;
-use crate::{notices, stubs, torch, venv};
+use crate::{notices, simcuda, stubs, torch, venv, wheel};
 
 /// What to build.
 #[derive(Args)]
@@ -42,32 +38,27 @@ pub fn released(out: PathBuf) -> Result<()> {
 /// Builds it, and returns it.
 pub fn sim_wheel(args: &SimWheelArgs) -> Result<PathBuf> {
     let out = made_folder(args.out.clone().unwrap_or_else(|| target().join("sim-wheel")))?;
-    let tools = tools()?;
-    let toolchain = Toolchain::portable(&args.machine)?;
-    let parts = parts(&toolchain, &args.torch, &target().join("sim-parts").join(&args.machine))?;
-    let platform = wheel::platform(toolchain.machine());
-    let mut build = wheel::hatchling(&tools, "wheel", &root().join("python-sim"), &out)?;
-    build.env("DRYSTONE_SIM_PARTS", &parts).env("DRYSTONE_SIM_PLATFORM", &platform);
-    run(build)?;
-    wheel::audited(&out, "drystone_sim", &platform, &tools)
+    let toolchain = Toolchain::portable(&args.machine);
+    let parts = parts(&toolchain, &args.torch)?;
+    let build = wheel::hatchling("wheel", &root().join("python-sim"), &out)?;
+    let build = build.env("DRYSTONE_SIM_PARTS", &parts);
+    build.env("DRYSTONE_SIM_PLATFORM", wheel::platform(&args.machine)).run()?;
+    wheel::audited(&out, "drystone_sim", &args.machine)
 }
 
 /// Makes all that the wheel has beside Python in a folder, which is returned: libraries, stubs, the
 /// command and the notices.
-fn parts(toolchain: &Toolchain, releases: &[String], out: &Path) -> Result<PathBuf> {
-    let out = made_folder(out.to_path_buf())?;
-    let simulated = simcuda::build_in(&out.join("lib"), toolchain)?;
-    let mut libraries = Vec::new();
-    for release in releases {
+fn parts(toolchain: &Toolchain, releases: &[String]) -> Result<PathBuf> {
+    let out = target().join("sim-parts").join(toolchain.machine());
+    let simulated = simcuda::build_in(out.join("lib"), toolchain)?;
+    let wheel_libraries = |release: &String| -> Result<PathBuf> {
         let (_, python) = torch::install(release)?;
-        libraries.push(venv::site_packages(&python)?.join("torch/lib"));
-    }
+        Ok(venv::site_packages(&python)?.join("torch/lib"))
+    };
+    let libraries: Vec<_> = releases.iter().map(wheel_libraries).collect::<Result<_>>()?;
     stubs::make(&libraries, &simulated, &out.join("stubs"), toolchain)?;
-    let built = toolchain.cargo(&["drystone-cli"])?;
-    let bin = made_folder(out.join("bin"))?;
-    fs::copy(built.join("drystone"), bin.join("drystone")).context("copy the command")?;
-    let file = out.join(notices::NAME);
-    fs::write(&file, notices::text(&notices::SIMULATED)?)
-        .with_context(|| format!("write {}", file.display()))?;
+    let command = toolchain.cargo(&["drystone-cli"])?.join("drystone");
+    copy(&command, &out.join("bin/drystone"))?;
+    notices::write(&out, &notices::SIMULATED)?;
     Ok(out)
 }
