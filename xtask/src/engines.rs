@@ -8,56 +8,13 @@ mod patched;
 mod run;
 mod toolkit;
 
-use std::path::PathBuf;
-
 use anyhow::{Result, ensure};
 use clap::ValueEnum;
 
 use crate::capi;
-use run::{Bench, Figures, Route, WAYS, Way};
-use toolkit::{MANIFEST, Toolkit, engines_target};
-
-/// A crate of `engines/`, the cheapest to build first. Its package is `engine-NAME`, its programs
-/// `NAME-plain` and `NAME-installed`.
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Engine {
-    Candle,
-    Burn,
-    Kornia,
-    Mistral,
-}
-
-impl Engine {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Candle => "candle",
-            Self::Burn => "burn",
-            Self::Kornia => "kornia",
-            Self::Mistral => "mistral",
-        }
-    }
-}
-
-/// A program of `engines/`, and what it does.
-struct Program {
-    /// As in the table.
-    name: &'static str,
-    engine: Engine,
-    arguments: [&'static str; 2],
-    /// Memory of the device: ample.
-    memory: &'static str,
-    /// Whether cubecl is patched.
-    is_patched: bool,
-    /// What it may hold over what it asks for, with `prefer:memory`.
-    most_held: f64,
-}
-
-impl Program {
-    /// Where it is, and where it runs.
-    fn folder(&self) -> PathBuf {
-        if self.is_patched { patched::folder() } else { engines_target().join("debug") }
-    }
-}
+pub use run::Engine;
+use run::{Bench, Figures, Program, Route, WAYS, Way};
+use toolkit::{MANIFEST, Toolkit};
 
 /// With batches whose shapes vary.
 const BERT: Program = Program {

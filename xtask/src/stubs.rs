@@ -7,6 +7,7 @@
 
 pub mod imports;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
@@ -122,15 +123,18 @@ fn kind(name: &str) -> &'static str {
 }
 
 fn version_script(names: &Names) -> String {
-    if names.is_empty() {
+    let mut lists = BTreeMap::<&str, String>::new();
+    for (version, name) in names {
+        *lists.entry(version).or_default() += &format!("  {name};\n");
+    }
+    if lists.is_empty() {
         return "{ local: *; };\n".to_owned();
     }
-    let names: Vec<_> = names.iter().collect();
-    let of_version = |names: &[&(String, String)]| {
-        let list: String = names.iter().map(|(_, name)| format!("  {name};\n")).collect();
-        format!("{} {{\nglobal:\n{list}local:\n  *;\n}};\n", names[0].0).trim_start().to_owned()
+    let of_version = |(version, list): (&str, String)| {
+        let begin = if version.is_empty() { String::new() } else { format!("{version} ") };
+        format!("{begin}{{\nglobal:\n{list}local:\n  *;\n}};\n")
     };
-    names.chunk_by(|one, next| one.0 == next.0).map(of_version).collect()
+    lists.into_iter().map(of_version).collect()
 }
 
 #[cfg(test)]

@@ -50,7 +50,7 @@ fn shortage_of_disk() -> Option<String> {
 
 /// What needs nothing but the crates: a mistake shows here first.
 fn unit() -> Result<()> {
-    suite::run(cmd!("cargo test --workspace --no-fail-fast --quiet --lib --bins --test tidy"))?;
+    suite::run(cmd!("cargo test --workspace --no-fail-fast --quiet --lib --bins --test house"))?;
     // What is built only where a program asks for it.
     suite::run(cmd!("cargo test --quiet --package drystone --all-features --test features"))
 }

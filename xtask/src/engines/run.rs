@@ -1,14 +1,57 @@
-//! One run of an engine's program, its figures, and the smallest device that completes it.
+//! A program of `engines/`: one run of it, its figures, and the smallest device that completes it.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use anyhow::{Context, Result, ensure};
+use clap::ValueEnum;
 use serde_json::Value;
 
-use super::Program;
+use super::patched;
 use super::toolkit::{Toolkit, engines_target};
 use crate::command::sh;
+
+/// A crate of `engines/`, the cheapest to build first. Its package is `engine-NAME`, its programs
+/// `NAME-plain` and `NAME-installed`.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Engine {
+    Candle,
+    Burn,
+    Kornia,
+    Mistral,
+}
+
+impl Engine {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Candle => "candle",
+            Self::Burn => "burn",
+            Self::Kornia => "kornia",
+            Self::Mistral => "mistral",
+        }
+    }
+}
+
+/// A program of `engines/`, and what it does.
+pub struct Program {
+    /// As in the table.
+    pub name: &'static str,
+    pub engine: Engine,
+    pub arguments: [&'static str; 2],
+    /// Memory of the device: ample.
+    pub memory: &'static str,
+    /// Whether cubecl is patched.
+    pub is_patched: bool,
+    /// What it may hold over what it asks for, with `prefer:memory`.
+    pub most_held: f64,
+}
+
+impl Program {
+    /// Where it is, and where it runs.
+    fn folder(&self) -> PathBuf {
+        if self.is_patched { patched::folder() } else { engines_target().join("debug") }
+    }
+}
 
 /// How a program comes to its memory.
 pub struct Way {

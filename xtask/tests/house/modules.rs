@@ -5,8 +5,11 @@
 //! re-exporting a name that the file itself makes no use of. Invariant: what is compiled for tests
 //! alone is not seen.
 
-use super::tokens::tokens;
 use std::collections::{BTreeMap, BTreeSet};
+
+use syn::UseTree;
+
+use super::tokens::tokens;
 
 /// A module by its path from the crate's root, which is empty.
 type Path = Vec<String>;
@@ -76,12 +79,20 @@ fn read(file: &str, tokens: &[&str]) -> Module {
         let next = tokens.get(at + 1).copied().unwrap_or_default();
         match token {
             "use" if next != "<" => {
-                at += 1;
-                let first = module.imports.len();
-                imports(tokens, &mut at, &[], matches!(before, "pub" | ")"), &mut module.imports);
-                let private = module.imports[first..].iter().filter(|import| !import.is_public);
+                let end = tokens[at..].iter().position(|token| *token == ";").unwrap();
+                let tree = tokens[at + 1..at + end].join(" ");
+                let is_public = matches!(before, "pub" | ")");
+                let mut found = Vec::new();
+                imports(
+                    &syn::parse_str(tree.trim_start_matches("::")).unwrap(),
+                    Path::new(),
+                    is_public,
+                    &mut found,
+                );
+                let private = found.iter().filter(|import| !import.is_public);
                 module.words.extend(private.map(|import| import.name.clone()));
-                continue;
+                module.imports.extend(found);
+                at += end;
             }
             "mod" if tokens.get(at + 2) == Some(&";") => module.children.push(next.to_owned()),
             "fn" | "struct" | "enum" | "union" | "trait" | "type" | "const" | "static" | "!" => {
@@ -106,44 +117,26 @@ fn read(file: &str, tokens: &[&str]) -> Module {
     module
 }
 
-/// Reads one tree of a `use` from `at` on.
-fn imports(
-    tokens: &[&str],
-    at: &mut usize,
-    prefix: &[String],
-    is_public: bool,
-    found: &mut Vec<Import>,
-) {
-    let mut path = prefix.to_vec();
-    while let Some(&token) = tokens.get(*at) {
-        *at += 1;
-        match token {
-            "::" => {}
-            "{" => {
-                while tokens.get(*at).is_some_and(|&token| token != "}") {
-                    imports(tokens, at, &path, is_public, found);
-                    *at += usize::from(tokens.get(*at) == Some(&","));
-                }
-                *at += 1;
-                return;
-            }
-            "," | ";" | "}" | "as" => {
-                if path.len() > 1 && path.last().is_some_and(|name| name == "self") {
-                    path.pop();
-                }
-                let mut name = path.last().cloned().unwrap_or_default();
-                if token == "as" {
-                    name = tokens[*at].to_owned();
-                    *at += 1;
-                } else {
-                    *at -= 1;
-                }
-                found.push(Import { path, name, is_public });
-                return;
-            }
-            name => path.push(name.to_owned()),
+/// Reads a tree of a `use`, below a path.
+fn imports(tree: &UseTree, mut path: Path, is_public: bool, found: &mut Vec<Import>) {
+    let (name, new_name) = match tree {
+        UseTree::Path(below) => {
+            path.push(below.ident.to_string());
+            return imports(&below.tree, path, is_public, found);
         }
+        UseTree::Group(group) => {
+            let trees = group.items.iter();
+            return trees.for_each(|tree| imports(tree, path.clone(), is_public, found));
+        }
+        UseTree::Glob(_) => ("*".to_owned(), None),
+        UseTree::Name(one) => (one.ident.to_string(), None),
+        UseTree::Rename(one) => (one.ident.to_string(), Some(one.rename.to_string())),
+    };
+    if name != "self" {
+        path.push(name);
     }
+    let name = new_name.or_else(|| path.last().cloned()).unwrap_or_default();
+    found.push(Import { path, name, is_public });
 }
 
 /// The modules whose names a module uses.

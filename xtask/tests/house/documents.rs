@@ -1,17 +1,11 @@
 //! The documents as a whole: links lead somewhere, the book has every page, pages are short and
 //! begin with what a reader can do afterwards, the README fits two screens in both languages.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod common;
-#[path = "common/markdown.rs"]
-#[allow(dead_code, reason = "each test uses a part")]
-mod markdown;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
-use common::{files, report, root};
-use markdown::{anchors, links, prose};
+use super::markdown::read;
+use super::{files, report, root};
 
 /// Words of `docs` and both READMEs together, as `wc -w` counts them.
 const WORDS_MAX: usize = 35_000;
@@ -58,7 +52,7 @@ fn links_lead_somewhere() {
     let mut findings = Vec::new();
     let mut seen = 0;
     for (file, text) in &all {
-        for (line, link) in links(text).into_iter().filter(|(_, link)| !link.contains("://")) {
+        for (line, link) in read(text).links.into_iter().filter(|(_, link)| !link.contains("://")) {
             seen += 1;
             let (path, anchor) = link.split_once('#').unwrap_or((&link, ""));
             let path = match path {
@@ -71,7 +65,9 @@ fn links_lead_somewhere() {
             } else if file.starts_with("docs/") && !to.starts_with("docs/") {
                 findings.push(format!("{file}:{line}: {link} is not in the book; name the path"));
             } else if !anchor.is_empty()
-                && !all.get(&*to).is_some_and(|text| anchors(text).iter().any(|one| one == anchor))
+                && !all
+                    .get(&*to)
+                    .is_some_and(|text| read(text).anchors.iter().any(|one| one == anchor))
             {
                 findings.push(format!("{file}:{line}: no heading {link}"));
             }
@@ -84,7 +80,7 @@ fn links_lead_somewhere() {
 #[test]
 fn the_book_has_every_page_once() {
     let pages = pages();
-    let listed: Vec<_> = links(&pages[SUMMARY]).into_iter().map(|(_, link)| link).collect();
+    let listed: Vec<_> = read(&pages[SUMMARY]).links.into_iter().map(|(_, link)| link).collect();
     let unique: BTreeSet<_> = listed.iter().map(|link| format!("docs/{link}")).collect();
     assert_eq!(unique.len(), listed.len(), "a page stands twice in {SUMMARY}");
     let there = pages.keys().filter(|path| path.starts_with("docs/") && *path != SUMMARY);
@@ -96,7 +92,7 @@ fn pages_begin_with_what_a_reader_can_do_afterwards() {
     let mut findings = Vec::new();
     for (path, text) in pages() {
         let is_page = path.starts_with("docs/") && path != SUMMARY && !path.ends_with(".zh.md");
-        let first = prose(&text).into_iter().next().map(|piece| piece.text).unwrap_or_default();
+        let first = read(&text).prose.into_iter().next().map(|(_, text)| text).unwrap_or_default();
         if is_page && !first.starts_with("After this page you ") && !first.contains("replaces") {
             findings.push(format!("{path}: {first}"));
         }
@@ -138,9 +134,6 @@ fn the_readme_is_short_and_the_same_in_both_languages() {
 }
 
 #[test]
-fn anchors_and_links_are_read_as_readers_see_them() {
-    assert_eq!(anchors("# A b\n```\n# c\n```\n## `x`: y, z"), ["a-b", "x-y-z"]);
-    let text = "see [a](b.md#c) and `[d](e)`\n```\n[f](g)\n```";
-    assert_eq!(links(text), [(1, "b.md#c".to_owned())]);
+fn links_are_followed_from_their_file() {
     assert_eq!(target("docs/use/a.md", "../b.md"), Path::new("docs/b.md"));
 }

@@ -1,14 +1,8 @@
-//! The house rules that no tool checks: layers, top comments, lengths, where unsafe may be.
-//!
-//! Each rule is one test that names every place that breaks it.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod common;
+//! The house rules of the code: layers, top comments, lengths, where unsafe may be.
 
 use std::fs;
-use std::path::Path;
 
-use common::{check_lines, report, root, rust_files};
+use super::{check_lines, read, report, root, rust_files};
 
 /// Columns of a line, as rustfmt keeps them in code; comments and texts are kept here.
 const COLUMNS_MAX: usize = 100;
@@ -27,7 +21,7 @@ const UNSAFE_CRATES: [&str; 9] = [
 
 /// The crates of `crates/README.md`, bottom first: folder and package.
 fn layers() -> Vec<(String, String)> {
-    let text = fs::read_to_string(root().join("crates/README.md")).unwrap();
+    let text = read("crates/README.md");
     text.lines()
         .filter_map(|line| {
             let cells: Vec<&str> = line.split('|').map(str::trim).collect();
@@ -37,9 +31,9 @@ fn layers() -> Vec<(String, String)> {
         .collect()
 }
 
-fn dependencies(manifest: &Path) -> (String, Vec<String>) {
-    let text = fs::read_to_string(manifest).unwrap();
-    let table: toml::Table = text.parse().unwrap();
+/// The name of a crate in a folder of `crates/`, and what it depends on.
+fn dependencies(folder: &str) -> (String, Vec<String>) {
+    let table: toml::Table = read(&format!("crates/{folder}/Cargo.toml")).parse().unwrap();
     let package = table["package"]["name"].as_str().unwrap().to_owned();
     // Also those of one system alone.
     let targets = table.get("target").and_then(toml::Value::as_table);
@@ -54,7 +48,7 @@ fn a_crate_uses_only_those_above_it_in_the_list() {
     let layers = layers();
     let mut findings = Vec::new();
     for (at, (folder, package)) in layers.iter().enumerate() {
-        let (name, used) = dependencies(&root().join("crates").join(folder).join("Cargo.toml"));
+        let (name, used) = dependencies(folder);
         if name != *package {
             findings.push(format!("crates/{folder} is {name}, the list says {package}"));
         }
@@ -83,7 +77,7 @@ fn a_crate_uses_only_those_above_it_in_the_list() {
 #[test]
 fn core_and_driver_know_nothing_of_each_other_and_little_else() {
     for folder in ["core", "driver"] {
-        let (name, used) = dependencies(&root().join("crates").join(folder).join("Cargo.toml"));
+        let (name, used) = dependencies(folder);
         // serde only where a program asks for it.
         let allowed = |other: &String| other == "thiserror" || other == "serde";
         assert!(used.iter().all(allowed), "{name} uses {used:?}");
@@ -135,7 +129,7 @@ fn unsafe_lives_only_where_a_foreign_abi_does() {
         let may = UNSAFE_CRATES.iter().any(|folder| inside.starts_with(&format!("{folder}/")));
         // It stands before functions of the driver.
         let may = may || path.starts_with("engines/watch/") || path.starts_with("benches/");
-        !may && !path.contains("/tests/") && !path.ends_with("tidy.rs")
+        !may && !path.contains("/tests/")
     });
     check_lines("unsafe", &files, |_, line| {
         let code = line.split("//").next().unwrap_or_default();
@@ -157,7 +151,7 @@ fn every_library_below_the_abi_forbids_unsafe() {
 
 #[test]
 fn invariants_in_code_are_in_the_document() {
-    let document = fs::read_to_string(root().join("docs/inside/invariants.md")).unwrap();
+    let document = read("docs/inside/invariants.md");
     check_lines("invariants", &rust_files(), |_, line| {
         let words = line.split(|c: char| !c.is_ascii_alphanumeric());
         let words = words.filter(|_| line.trim_start().starts_with("//"));
