@@ -25,7 +25,7 @@ struct Module {
     /// All words of code, outside of public `use`.
     words: BTreeSet<String>,
     defines: BTreeSet<String>,
-    children: Vec<String>,
+    children: BTreeSet<String>,
 }
 
 struct Import {
@@ -37,74 +37,55 @@ struct Import {
 
 /// For each file of the crate that begins with the file `root`, the files it uses.
 pub fn uses(files: &BTreeMap<String, String>, root: &str) -> BTreeMap<String, BTreeSet<String>> {
-    let mut modules = BTreeMap::new();
     let folder = root.rsplit_once('/').map_or("", |(folder, _)| folder);
-    add(files, folder, root, Vec::new(), &mut modules);
-    let uses_of = |(path, module): (&Path, &Module)| {
-        let own = |file: &&String| **file != module.file;
-        let used = targets(&modules, path, module).filter_map(|at| modules.get(&at));
-        let used = used.map(|other| &other.file).filter(own).cloned().collect();
-        (module.file.clone(), used)
-    };
-    modules.iter().map(uses_of).collect()
-}
-
-/// Adds a file, and the files of the modules that it declares.
-fn add(
-    files: &BTreeMap<String, String>,
-    folder: &str,
-    file: &str,
-    path: Path,
-    modules: &mut BTreeMap<Path, Module>,
-) {
-    let Some(text) = files.get(file) else { return };
-    let tokens = tokens(text);
-    let module = read(file, &tokens.iter().map(String::as_str).collect::<Vec<_>>());
-    for child in &module.children {
-        let inner = path.iter().chain([child]).cloned().collect::<Path>();
-        let stem = format!("{folder}/{}", inner.join("/"));
-        for file in [format!("{stem}.rs"), format!("{stem}/mod.rs")] {
-            add(files, folder, &file, inner.clone(), modules);
+    let mut modules = Modules(BTreeMap::new());
+    let mut open = vec![(Path::new(), root.to_owned())];
+    while let Some((path, file)) = open.pop() {
+        let Some(text) = files.get(&file) else { continue };
+        let tokens = tokens(text);
+        let module = read(file, &tokens.iter().map(String::as_str).collect::<Vec<_>>());
+        for child in &module.children {
+            let inner = [&path[..], &[child.clone()]].concat();
+            let stem = format!("{folder}/{}", inner.join("/"));
+            let files = [format!("{stem}.rs"), format!("{stem}/mod.rs")];
+            open.extend(files.map(|file| (inner.clone(), file)));
         }
+        modules.0.insert(path, module);
     }
-    modules.insert(path, module);
+    let uses_of = |(path, module): (&Path, &Module)| {
+        let used = modules.used_by(path, module).filter_map(|at| modules.0.get(&at));
+        let used = used.map(|other| other.file.clone()).filter(|file| *file != module.file);
+        (module.file.clone(), used.collect())
+    };
+    modules.0.iter().map(uses_of).collect()
 }
 
-fn read(file: &str, tokens: &[&str]) -> Module {
-    let mut module = Module { file: file.to_owned(), ..Module::default() };
+fn read(file: String, tokens: &[&str]) -> Module {
+    let mut module = Module { file, ..Module::default() };
     let is_word = |token: &str| token.starts_with(|c: char| c.is_alphabetic() || c == '_');
     let mut at = 0;
-    while let Some(&token) = tokens.get(at) {
+    while let [token, rest @ ..] = &tokens[at..] {
         let before = at.checked_sub(1).map_or("", |before| tokens[before]);
-        let next = tokens.get(at + 1).copied().unwrap_or_default();
-        match token {
-            "use" if next != "<" => {
-                let end = tokens[at..].iter().position(|token| *token == ";").unwrap();
-                let tree = tokens[at + 1..at + end].join(" ");
+        match (*token, rest) {
+            ("use", [next, ..]) if *next != "<" => {
+                let end = rest.iter().position(|token| *token == ";").unwrap();
+                let tree = rest[..end].join(" ");
+                let tree = syn::parse_str(tree.trim_start_matches("::")).unwrap();
                 let is_public = matches!(before, "pub" | ")");
-                let mut found = Vec::new();
-                imports(
-                    &syn::parse_str(tree.trim_start_matches("::")).unwrap(),
-                    Path::new(),
-                    is_public,
-                    &mut found,
-                );
-                let private = found.iter().filter(|import| !import.is_public);
-                module.words.extend(private.map(|import| import.name.clone()));
-                module.imports.extend(found);
+                imports(&tree, Path::new(), is_public, &mut module.imports);
                 at += end;
             }
-            "mod" if tokens.get(at + 2) == Some(&";") => module.children.push(next.to_owned()),
-            "fn" | "struct" | "enum" | "union" | "trait" | "type" | "const" | "static" | "!" => {
-                let name = if next == "mut" { tokens[at + 2] } else { next };
-                module.defines.insert(name.to_owned());
-            }
+            ("mod", [name, ";", ..]) => drop(module.children.insert((*name).to_owned())),
+            (
+                "fn" | "struct" | "enum" | "union" | "trait" | "type" | "const" | "static" | "!",
+                ["mut", name, ..] | [name, ..],
+            ) => drop(module.defines.insert((*name).to_owned())),
             _ if is_word(token) && before != "::" && before != "." => {
-                let mut path = vec![token.to_owned()];
-                while tokens.get(at + 1) == Some(&"::")
-                    && tokens.get(at + 2).is_some_and(|name| is_word(name))
+                let mut path = vec![(*token).to_owned()];
+                while let ["::", name, ..] = &tokens[at + 1..]
+                    && is_word(name)
                 {
-                    path.push(tokens[at + 2].to_owned());
+                    path.push((*name).to_owned());
                     at += 2;
                 }
                 module.words.insert(path[0].clone());
@@ -114,6 +95,8 @@ fn read(file: &str, tokens: &[&str]) -> Module {
         }
         at += 1;
     }
+    let private = module.imports.iter().filter(|import| !import.is_public);
+    module.words.extend(private.map(|import| import.name.clone()));
     module
 }
 
@@ -139,79 +122,55 @@ fn imports(tree: &UseTree, mut path: Path, is_public: bool, found: &mut Vec<Impo
     found.push(Import { path, name, is_public });
 }
 
-/// The modules whose names a module uses.
-fn targets<'a>(
-    modules: &'a BTreeMap<Path, Module>,
-    at: &'a Path,
-    module: &'a Module,
-) -> impl Iterator<Item = Path> + 'a {
-    let has_children = |path: &Path| modules.get(path).is_some_and(|one| !one.children.is_empty());
-    let is_used = |one: &&Import| !one.is_public || module.words.contains(&one.name);
-    let imported = module.imports.iter().filter(is_used).filter_map(move |one| {
-        let (target, is_module) = resolve(modules, at, &one.path, HOPS_MAX)?;
-        // Paths in code that begin with the name say what is used of a module and its children.
-        (one.name == "*" || !is_module || !has_children(&target)).then_some(target)
-    });
-    let longer = module.paths.iter().filter(|path| path.len() > 1);
-    let mentioned = longer.filter_map(|path| Some(resolve(modules, at, path, HOPS_MAX)?.0));
-    imported.chain(mentioned)
-}
+struct Modules(BTreeMap<Path, Module>);
 
-/// The module that a path in the module `from` leads to, or the one that defines the name it leads
-/// to; and whether it is the module itself. `None` for what is not of this crate.
-fn resolve(
-    modules: &BTreeMap<Path, Module>,
-    from: &Path,
-    path: &[String],
-    hops: u32,
-) -> Option<(Path, bool)> {
-    let (first, mut rest) = path.split_first()?;
-    let mut at = match first.as_str() {
-        "crate" => Vec::new(),
-        "self" => from.clone(),
-        "super" => from[..from.len().checked_sub(1)?].to_vec(),
-        name => {
-            let child = from.iter().cloned().chain([name.to_owned()]).collect();
-            if modules.contains_key(&child) {
-                child
-            } else {
-                let import = modules.get(from)?.imports.iter().find(|one| one.name == *name)?;
-                let (target, is_module) =
-                    resolve(modules, from, &import.path, hops.checked_sub(1)?)?;
-                if !is_module {
-                    return Some((target, false));
-                }
-                target
+impl Modules {
+    /// The modules whose names a module uses.
+    fn used_by(&self, at: &Path, module: &Module) -> impl Iterator<Item = Path> {
+        let is_used = |one: &&Import| !one.is_public || module.words.contains(&one.name);
+        let imported = module.imports.iter().filter(is_used).filter_map(move |one| {
+            let (target, is_module) = self.resolve(at, &one.path, HOPS_MAX)?;
+            // Paths in code that begin with the name say what is used of a module and its children.
+            let is_leaf = || self.0[&target].children.is_empty();
+            (one.name == "*" || !is_module || is_leaf()).then_some(target)
+        });
+        let longer = module.paths.iter().filter(|path| path.len() > 1);
+        imported.chain(longer.filter_map(|path| Some(self.resolve(at, path, HOPS_MAX)?.0)))
+    }
+
+    /// The module that a path in the module `from` leads to, or the one that defines the name it
+    /// leads to; and whether it is the module itself. `None` for what is not of this crate.
+    fn resolve(&self, from: &Path, path: &[String], hops: u32) -> Option<(Path, bool)> {
+        let hops = hops.checked_sub(1)?;
+        let mut at = from.clone();
+        for (index, name) in path.iter().enumerate() {
+            let module = self.0.get(&at)?;
+            match name.as_str() {
+                "crate" => at.clear(),
+                "self" | "*" => {}
+                "super" => drop(at.pop()?),
+                _ if module.children.contains(name) => at.push(name.clone()),
+                _ if module.defines.contains(name) => return Some((at, false)),
+                _ => match self.imported(&at, module, name, hops) {
+                    Some((target, true)) => at = target,
+                    Some(found) => return Some(found),
+                    // A method, or the name of another crate.
+                    None => return (index > 0).then_some((at, false)),
+                },
             }
         }
-    };
-    while let Some((name, later)) = rest.split_first() {
-        let child: Path = at.iter().chain([name]).cloned().collect();
-        match name.as_str() {
-            "super" => drop(at.pop()),
-            "*" => return Some((at, true)),
-            _ if modules.contains_key(&child) => at = child,
-            _ => return Some((definer(modules, &at, name, hops.checked_sub(1)?)?, false)),
-        }
-        rest = later;
+        Some((at, true))
     }
-    Some((at, true))
-}
 
-/// The module that defines what a module knows by a name.
-fn definer(modules: &BTreeMap<Path, Module>, at: &Path, name: &str, hops: u32) -> Option<Path> {
-    let module = modules.get(at)?;
-    if module.defines.contains(name) {
-        return Some(at.clone());
+    /// What a module knows by a name that it does not define.
+    fn imported(&self, at: &Path, module: &Module, name: &str, hops: u32) -> Option<(Path, bool)> {
+        if let Some(import) = module.imports.iter().find(|one| one.name == name) {
+            return self.resolve(at, &import.path, hops);
+        }
+        module.imports.iter().filter(|one| one.name == "*").find_map(|one| {
+            let (target, _) = self.resolve(at, &one.path, hops)?;
+            let found = self.resolve(&target, &[name.to_owned()], hops)?;
+            self.0.get(&found.0)?.defines.contains(name).then_some(found)
+        })
     }
-    if let Some(import) = module.imports.iter().find(|one| one.name == name && one.path.len() > 1) {
-        return Some(resolve(modules, at, &import.path, hops)?.0);
-    }
-    let all = module.imports.iter().filter(|one| one.name == "*");
-    let mut found = all.filter_map(|one| {
-        let (target, _) = resolve(modules, at, &one.path, hops.checked_sub(1)?)?;
-        let place = definer(modules, &target, name, hops.checked_sub(1)?)?;
-        modules.get(&place)?.defines.contains(name).then_some(place)
-    });
-    Some(found.next().unwrap_or_else(|| at.clone()))
 }
