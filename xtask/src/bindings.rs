@@ -20,12 +20,8 @@ const VERSIONS: [&str; 14] = [
 const FLOOR: &str = "cudarc = { version = \"=0.19.5\", default-features = false }";
 
 /// With a cudarc that is linked with the driver.
-const LINKED: &str = r#"drystone = { path = "../../crates/drystone" }
-[dependencies.cudarc]
-version = "0.19.5"
-default-features = false
-features = ["std", "driver", "dynamic-linking", "cuda-13000"]
-"#;
+const LINKED: &str = "cudarc = { version = \"0.19.5\", default-features = false, \
+    features = [\"std\", \"driver\", \"dynamic-linking\", \"cuda-13000\"] }";
 
 /// A program whose slices come from Drystone then, too.
 const PROGRAM: &str = r#"
@@ -65,12 +61,13 @@ pub fn bindings() -> Result<()> {
 }
 
 /// A package in a folder of its own, with all other dependencies as they are locked here.
-fn package(name: &str, dependencies: &str, file: &str, text: &str) -> Result<PathBuf> {
+fn package(name: &str, dependency: &str, file: &str, text: &str) -> Result<PathBuf> {
     let folder = root().join("target").join(name);
+    let crates = root().join("crates").display().to_string();
     let manifest = format!(
-        "[workspace]\n[package]\nname = \"{name}\"\nversion = \"0.0.0\"\n\
-         edition = \"2024\"\n[dependencies]\n\
-         drystone-cudarc = {{ path = \"../../crates/cudarc\" }}\n{dependencies}\n"
+        "[workspace]\n[package]\nname = {name:?}\nversion = \"0.0.0\"\nedition = \"2024\"\n\
+         [dependencies]\ndrystone = {{ path = \"{crates}/drystone\" }}\n\
+         drystone-cudarc = {{ path = \"{crates}/cudarc\" }}\n{dependency}\n"
     );
     sh().write_file(folder.join(file), text)?;
     sh().write_file(folder.join("Cargo.toml"), manifest)?;

@@ -90,7 +90,8 @@ pub fn bugs(study: Study, args: &Args) -> Result<()> {
     let (file, command) = (study.page, study.folder);
     let mut page = Page::read(&sh().read_file(file)?)?;
     if let Some(name) = args.names.iter().find(|name| page.row(name).is_none()) {
-        bail!("{file} has no program {name}; it has {}", page.names().join(", "));
+        let names: Vec<_> = page.rows().map(|row| row.name.as_str()).collect();
+        bail!("{file} has no program {name}; it has {}", names.join(", "));
     }
     let mut torch = torch::set_up(TORCH_VERSION)?;
     if let Ok(packages) = sh().read_file(Path::new(study.folder).join("packages.txt")) {
@@ -99,13 +100,12 @@ pub fn bugs(study: Study, args: &Args) -> Result<()> {
     let bench = Bench { torch, libraries: capi::assemble(None)? };
     let mut wrong = 0;
     println!("{}", page::head(study.allocators.map(|allocator| allocator.name)));
-    for name in page.names() {
-        if !args.names.is_empty() && !args.names.contains(&name) {
-            continue;
-        }
-        let now = bench.row(&study, &name)?;
+    let is_meant = |row: &&Row| args.names.is_empty() || args.names.contains(&row.name);
+    let rows: Vec<Row> = page.rows().filter(is_meant).cloned().collect();
+    for before in rows {
+        let now = bench.row(&study, &before.name)?;
         println!("{now}");
-        for difference in page.row(&name).map_or(Vec::new(), |row| differences(&study, row, &now)) {
+        for difference in differences(&study, &before, &now) {
             wrong += usize::from(difference.is_error);
             eprintln!("{}", difference.text);
         }

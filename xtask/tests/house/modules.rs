@@ -45,7 +45,7 @@ pub fn uses(files: &BTreeMap<String, String>, root: &str) -> BTreeMap<String, BT
         let tokens = tokens(text);
         let module = read(file, &tokens.iter().map(String::as_str).collect::<Vec<_>>());
         for child in &module.children {
-            let inner = [&path[..], &[child.clone()]].concat();
+            let inner: Path = path.iter().chain([child]).cloned().collect();
             let stem = format!("{folder}/{}", inner.join("/"));
             let files = [format!("{stem}.rs"), format!("{stem}/mod.rs")];
             open.extend(files.map(|file| (inner.clone(), file)));
