@@ -13,57 +13,27 @@ use clap::ValueEnum;
 
 use crate::capi;
 pub use run::Engine;
-use run::{Bench, Figures, Program, Route, WAYS, Way};
+use run::{Bench, Figures, Program, Route, WAYS, Way, program};
 use toolkit::{MANIFEST, Toolkit};
 
-/// With batches whose shapes vary.
-const BERT: Program = Program {
-    name: "candle BERT, 40 batches",
-    engine: Engine::Candle,
-    arguments: ["bert", "40"],
-    memory: "16GiB",
-    is_patched: false,
-    // The last handles, of 8 MiB, are in use in part.
-    most_held: 1.02,
-};
-
-/// Its own pools take of the device what they want, in pages of their own.
-const ENCODER: Program = Program {
-    name: "burn encoder, 40 batches",
-    engine: Engine::Burn,
-    arguments: ["encoder", "40"],
-    memory: "32GiB",
-    ..BERT
-};
+/// With batches whose shapes vary. The last handles, of 8 MiB, are in use in part.
+const BERT: Program = program("candle BERT, 40 batches", Engine::Candle, ["bert", "40"], 1.02);
 
 const PROGRAMS: [Program; 7] = [
-    Program { name: "candle Llama, 12 requests", arguments: ["llama", "12"], ..BERT },
+    program("candle Llama, 12 requests", Engine::Candle, ["llama", "12"], 1.02),
     BERT,
+    // Its weights are small, of odd sizes, and stay: each leaves the rest of a granule.
+    program("candle quantised Llama, 6 requests", Engine::Candle, ["quantized", "6"], 1.07),
+    // Its own pools take of the device what they want, in pages of their own.
+    program("burn encoder, 40 batches", Engine::Burn, ["encoder", "40"], 1.02),
     Program {
-        name: "candle quantised Llama, 6 requests",
-        arguments: ["quantized", "6"],
-        // Its weights are small, of odd sizes, and stay: each leaves the rest of a granule.
-        most_held: 1.07,
-        ..BERT
+        is_patched: true,
+        ..program("the same, cubecl's pools off", Engine::Burn, ["encoder", "40"], 1.06)
     },
-    ENCODER,
-    Program { name: "the same, cubecl's pools off", is_patched: true, most_held: 1.06, ..ENCODER },
-    Program {
-        name: "kornia tracker, 60 frames",
-        engine: Engine::Kornia,
-        arguments: ["frames", "60"],
-        // It is small, so that the last handles weigh more.
-        most_held: 1.12,
-        ..BERT
-    },
-    Program {
-        name: "mistral.rs Llama, 24 requests",
-        engine: Engine::Mistral,
-        arguments: ["llama", "24"],
-        // Caches of many sequences are small, and outlive what lies between them.
-        most_held: 1.04,
-        ..BERT
-    },
+    // It is small, so that the last handles weigh more.
+    program("kornia tracker, 60 frames", Engine::Kornia, ["frames", "60"], 1.12),
+    // Caches of many sequences are small, and outlive what lies between them.
+    program("mistral.rs Llama, 24 requests", Engine::Mistral, ["llama", "24"], 1.04),
 ];
 
 /// Threads of burn take turns as they like: what two runs ask for may differ by this.

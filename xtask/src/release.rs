@@ -59,22 +59,17 @@ fn folder() -> Result<PathBuf> {
 
 /// What keeps this commit from being the release.
 fn lacking() -> Result<Vec<String>> {
-    let changelog = sh().read_file("CHANGELOG.md")?;
-    let lacking = [
-        (
-            !cmd!("git status --porcelain").read()?.is_empty(),
-            "the checkout has changes that no commit has".to_owned(),
-        ),
-        (
-            !cmd!("git tag --list v{VERSION}").read()?.is_empty(),
-            format!("the tag v{VERSION} is there already"),
-        ),
-        (
-            !changelog.contains(&format!("\n## {VERSION} (")),
-            format!("CHANGELOG.md has no heading `## {VERSION} (DATE)`"),
-        ),
-    ];
-    Ok(lacking.into_iter().filter_map(|(is_so, what)| is_so.then_some(what)).collect())
+    let mut lacking = Vec::new();
+    if !cmd!("git status --porcelain").read()?.is_empty() {
+        lacking.push("the checkout has changes that no commit has".to_owned());
+    }
+    if !cmd!("git tag --list v{VERSION}").read()?.is_empty() {
+        lacking.push(format!("the tag v{VERSION} is there already"));
+    }
+    if !sh().read_file("CHANGELOG.md")?.contains(&format!("\n## {VERSION} (")) {
+        lacking.push(format!("CHANGELOG.md has no heading `## {VERSION} (DATE)`"));
+    }
+    Ok(lacking)
 }
 
 /// The changelog's text of a version, below its heading.

@@ -38,12 +38,20 @@ pub struct Program {
     pub name: &'static str,
     pub engine: Engine,
     pub arguments: [&'static str; 2],
-    /// Memory of the device: ample.
-    pub memory: &'static str,
     /// Whether cubecl is patched.
     pub is_patched: bool,
     /// What it may hold over what it asks for, with `prefer:memory`.
     pub most_held: f64,
+}
+
+/// One over cubecl as it is.
+pub const fn program(
+    name: &'static str,
+    engine: Engine,
+    arguments: [&'static str; 2],
+    most_held: f64,
+) -> Program {
+    Program { name, engine, arguments, is_patched: false, most_held }
 }
 
 impl Program {
@@ -90,7 +98,7 @@ const MEMORY_CALLS: &str = "cuMemAllocAsync cuMemFreeAsync cuMemAlloc_v2 cuMemFr
 
 /// The search for the smallest device ends when the answer is known to this many MiB.
 const STEP_MIB: u64 = 8;
-/// A program completes on this much each way.
+/// A program completes on this much each way; burn takes more than it uses.
 const AMPLE_MIB: u64 = 16 << 10;
 
 /// What a program asked for, and what that took of the device.
@@ -158,7 +166,8 @@ pub struct Bench {
 impl Bench {
     /// Runs a program that has to complete.
     pub fn run(&self, program: &Program, way: &Way) -> Result<Figures> {
-        let output = self.output(program, way, program.memory)?;
+        let ample_mib = if program.engine == Engine::Burn { 2 * AMPLE_MIB } else { AMPLE_MIB };
+        let output = self.output(program, way, ample_mib)?;
         let (name, way, said) = (program.name, way.name, String::from_utf8_lossy(&output.stderr));
         ensure!(is_complete(&output), "{name}, {way}: {}\n{said}", output.status);
         let stats = sh().read_file(stats_file()).unwrap_or_default();
@@ -168,7 +177,7 @@ impl Bench {
 
     /// The smallest device that completes a program, in MiB.
     pub fn fit_mib(&self, program: &Program, way: &Way) -> Result<u64> {
-        let fits = |mib: u64| self.output(program, way, &format!("{mib}MiB"));
+        let fits = |mib| self.output(program, way, mib);
         let (mut refused, mut completed) = (0, AMPLE_MIB);
         let is_completed = is_complete(&fits(completed)?);
         ensure!(is_completed, "{} does not complete on {completed} MiB", program.name);
@@ -183,14 +192,14 @@ impl Bench {
     }
 
     /// What a program wrote on a device of this much memory, which leaves its statistics.
-    fn output(&self, program: &Program, way: &Way, memory: &str) -> Result<Output> {
+    fn output(&self, program: &Program, way: &Way, memory_mib: u64) -> Result<Output> {
         sh().remove_path(stats_file())?;
         let folder = program.folder();
         let kind = if way.route == Route::Installed { "installed" } else { "plain" };
         let mut engine = Command::new(folder.join(format!("{}-{kind}", program.engine.name())));
         self.toolkit.set_up(&mut engine)?;
         engine.args(program.arguments).current_dir(folder).env("DRYSTONE_CONF", way.options);
-        let device = format!("memory:{memory},{DEVICE},stats:{}", stats_file().display());
+        let device = format!("memory:{memory_mib}MiB,{DEVICE},stats:{}", stats_file().display());
         engine.env("SIMCUDA_CONF", device);
         if way.route == Route::Preloaded {
             engine.env("LD_PRELOAD", &self.preload);

@@ -3,9 +3,10 @@
 //! A circle is a group of files each of which uses every other one, directly or through others.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
 
 use super::modules::uses;
-use super::{methods, python, report, root, rust_files};
+use super::{methods, report, root, rust_files, said};
 
 type Uses = BTreeMap<String, BTreeSet<String>>;
 
@@ -90,7 +91,7 @@ for file in pathlib.Path(sys.argv[1]).glob('*.py'):
 fn python_modules_import_each_other_one_way() {
     let folder = "python/drystone";
     let mut uses = Uses::new();
-    for line in python(&["-c", PYTHON_IMPORTS, folder]).lines() {
+    for line in said(Command::new("python3").args(["-c", PYTHON_IMPORTS, folder])).lines() {
         let (module, name) = line.split_once(' ').unwrap();
         // What is no module comes from the package's own file.
         let is_module = root().join(folder).join(format!("{name}.py")).exists();

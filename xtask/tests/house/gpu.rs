@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use drystone_sim::{Legality, Measured, Rule, SimConfig};
 use serde_json::Value;
 
-use super::root;
+use super::{root, said};
 
 /// A folder that nothing is in.
 fn fresh(name: &str) -> PathBuf {
@@ -24,13 +24,6 @@ fn script(out: &Path, arguments: &[&str]) -> Command {
     run
 }
 
-/// What the script prints where it has to succeed.
-fn said(mut script: Command) -> String {
-    let output = script.output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
-}
-
 fn run(name: &str, library_path: &Path, arguments: &[&str]) -> (Output, PathBuf) {
     let out = fresh(name);
     let mut run = script(&out, arguments);
@@ -39,12 +32,17 @@ fn run(name: &str, library_path: &Path, arguments: &[&str]) -> (Output, PathBuf)
     (run.output().unwrap(), out)
 }
 
+/// The steps of results, and what came of each.
 fn steps(out: &Path) -> Vec<(String, String)> {
     let text = fs::read_to_string(out.join("results.json")).unwrap();
     let results: Value = serde_json::from_str(&text).unwrap();
-    let steps = results["steps"].as_array().unwrap();
     let text = |step: &Value, key: &str| step[key].as_str().unwrap().to_owned();
-    steps.iter().map(|step| (text(step, "name"), text(step, "status"))).collect()
+    let steps = results["steps"].as_array().unwrap().iter();
+    steps.map(|step| (text(step, "name"), text(step, "status"))).collect()
+}
+
+fn names(out: &Path) -> Vec<String> {
+    steps(out).into_iter().map(|(name, _)| name).collect()
 }
 
 #[test]
@@ -52,12 +50,9 @@ fn every_step_is_tried_and_told_of_where_nothing_can_work() {
     // Neither programs nor a driver: those fail, and what needs the driver says so.
     let (output, out) = run("pack-without-anything", Path::new("/nowhere"), &[]);
     assert_eq!(output.status.code(), Some(1));
-    let names = said(script(&out, &["--list"]));
+    let listed = said(&mut script(&out, &["--list"]));
+    assert_eq!(names(&out), listed.lines().collect::<Vec<_>>());
     let told = steps(&out);
-    assert_eq!(
-        told.iter().map(|step| &step.0).collect::<Vec<_>>(),
-        names.lines().collect::<Vec<_>>()
-    );
     let page = fs::read_to_string(out.join("results.html")).unwrap();
     for (name, status) in &told {
         assert_ne!(status, "passed", "{name}");
@@ -72,9 +67,8 @@ fn a_run_goes_on_where_one_before_it_ended() {
     let (_, out) = run("pack-in-parts", Path::new("/nowhere"), &["probe", "ranges"]);
     let again = || script(&out, &["--minutes", "0", "probe", "growth"]);
     // One is there already; to the other no time is left.
-    let said = said(again());
-    let names: Vec<String> = steps(&out).into_iter().map(|step| step.0).collect();
-    assert_eq!(names, ["probe", "ranges"]);
+    let said = said(&mut again());
+    assert_eq!(names(&out), ["probe", "ranges"]);
     let (_, missed) = said.split_once("NOT REACHED").unwrap();
     assert!(missed.contains("growth (prices)") && !missed.contains("probe ("), "{said}");
     // Results of another pack, device or driver are no beginning of this one's.
@@ -93,12 +87,11 @@ fn the_step_that_a_run_ended_in_goes_last() {
     let told = fs::read_to_string(&file).unwrap();
     fs::write(&file, told.replacen('{', "{\"running\": \"probe\",", 1)).unwrap();
     let mut again = script(&out, &["probe", "ranges", "growth"]);
-    assert!(again.status().unwrap().success());
-    let names: Vec<String> = steps(&out).into_iter().map(|step| step.0).collect();
-    assert_eq!(names, ["growth", "ranges", "probe"]);
+    said(&mut again);
+    assert_eq!(names(&out), ["growth", "ranges", "probe"]);
     // What is torn costs what it told, and nothing else.
     fs::write(&file, "{\"steps\": [").unwrap();
-    assert!(again.status().unwrap().success());
+    said(&mut again);
     assert_eq!(steps(&out).len(), 3);
 }
 
@@ -108,7 +101,7 @@ fn results_go_elsewhere_where_nothing_can_be_written() {
     fs::create_dir_all(&folder).unwrap();
     let mut run = script(Path::new("/dev/null/results"), &["probe"]);
     run.env("TMPDIR", &folder);
-    let told = said(run);
+    let told = said(&mut run);
     let (_, place) = told.split_once("the results go to ").unwrap();
     let place = Path::new(place.lines().next().unwrap());
     assert!(place.starts_with(&folder), "{told}");
@@ -126,7 +119,7 @@ fn results_go_on_where_they_went() {
     for (step, count) in [("probe", 1), ("ranges", 2)] {
         let mut run = script(&out, &[step]);
         run.env("TMPDIR", &other);
-        let told = said(run);
+        let told = said(&mut run);
         let (_, place) = told.split_once("results.json and results.html are in ").unwrap();
         let place = Path::new(place.trim_end());
         assert!(place.starts_with(other.canonicalize().unwrap()), "{told}");

@@ -94,16 +94,16 @@ fn methods(folder: &str, name: &str) -> BTreeMap<String, Vec<String>> {
     found.filter(|(_, heads)| !heads.is_empty()).collect()
 }
 
-/// What a program in Python prints, in the repository's root.
-fn python(arguments: &[&str]) -> String {
-    let output = Command::new("python3").arg("-B").args(arguments).current_dir(root()).output();
-    let output = output.unwrap();
+/// What a program prints, in the repository's root.
+fn said(command: &mut Command) -> String {
+    let output = command.current_dir(root()).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What is in Python beside `figures.py` and the GPU's steps has its tests in Python, too.
+/// Functions in Python have their tests in Python.
 #[test]
 fn scripts_pass_their_own_tests() {
-    python(&["-m", "unittest", "discover", "--start-directory", "xtask/tests"]);
+    let discover = ["-B", "-m", "unittest", "discover", "--start-directory", "xtask/tests"];
+    said(Command::new("python3").args(discover));
 }
