@@ -3,7 +3,7 @@
 //!
 //! Invariant: the error of a run names every test program that failed, with its last lines.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, pipe};
 use std::num::NonZero;
 use std::process::Command;
@@ -80,12 +80,12 @@ fn run_to(mut command: Command, mut show: impl FnMut(&str)) -> Result<()> {
         let mut read = BufReader::new(output).split(b'\n').map_while(Result::ok);
         read.try_for_each(|line| lines.send(String::from_utf8_lossy(&line).into_owned()))
     });
-    let mut failures = Failures::default();
+    let mut all = Vec::new();
     loop {
         match printed.recv_timeout(PATIENCE) {
             Ok(line) => {
                 show(&line);
-                failures.read(&line);
+                all.push(line);
             }
             // What a test left running holds the pipe open: nobody waits for that.
             Err(RecvTimeoutError::Timeout) if child.try_wait()?.is_some() => break,
@@ -95,56 +95,39 @@ fn run_to(mut command: Command, mut show: impl FnMut(&str)) -> Result<()> {
     }
     let status = child.wait().with_context(|| format!("cannot wait for {shown}"))?;
     if !status.success() {
-        bail!("{shown} failed: {status}\n{}", failures.told());
+        let lines: Vec<&str> = all.iter().map(String::as_str).collect();
+        bail!("{shown} failed: {status}\n{}", failures(&lines));
     }
     Ok(())
 }
 
-/// What failed, read line by line: cargo names each test program before it runs and says after it
-/// that it failed; other programs are one whole.
-#[derive(Default)]
-struct Failures {
-    of_program: VecDeque<String>,
-    kept: Vec<String>,
-}
-
-impl Failures {
-    fn read(&mut self, line: &str) {
-        let line = line.trim_end();
+/// What failed of what a run printed that failed: cargo names each test program before it runs and
+/// says after it that it failed; other programs are one whole.
+fn failures(printed: &[&str]) -> String {
+    let lines = printed.iter().map(|line| line.trim_end());
+    let lines: Vec<_> = lines.filter(|it| !it.is_empty() && !it.ends_with(" ... ok")).collect();
+    let last = |from: usize, to: usize| &lines[from.max(to.saturating_sub(LINES))..to];
+    let mut kept: Vec<&str> = Vec::new();
+    let mut begin = 0;
+    for (at, line) in lines.iter().enumerate() {
         if line.starts_with("     Running ") || line.starts_with("   Doc-tests ") {
-            self.of_program.clear();
+            begin = at;
         }
-        if line.ends_with(" ... ok") || line.is_empty() {
-            return;
-        }
-        if self.of_program.len() == LINES {
-            self.of_program.pop_front();
-        }
-        self.of_program.push_back(line.to_owned());
         if line.starts_with("error: test failed") || line.starts_with("error: doctest failed") {
-            self.kept.extend(self.of_program.drain(..));
+            kept.extend(last(begin, at + 1));
+            begin = at + 1;
         }
     }
-
-    /// Of a run that failed.
-    fn told(mut self) -> String {
-        if self.kept.is_empty() {
-            self.kept.extend(self.of_program);
-        }
-        self.kept.join("\n")
+    if kept.is_empty() {
+        kept.extend(last(begin, lines.len()));
     }
+    kept.join("\n")
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Command, Failures, LINES, run, side_by_side};
+    use super::{Command, LINES, failures, run, side_by_side};
     use crate::command::cmd;
-
-    fn told(output: &str) -> String {
-        let mut failures = Failures::default();
-        output.lines().for_each(|line| failures.read(line));
-        failures.told()
-    }
 
     fn script(text: &str) -> Command {
         cmd!("sh -c {text}").into()
@@ -158,13 +141,13 @@ mod tests {
             \x20    Running three\ntest d ... ok\nerror: 1 target failed:";
         let expected = "     Running two\ntest c ... FAILED\nleft: 1\n\
             error: test failed, to rerun pass `--test two`";
-        assert_eq!(told(output), expected);
+        assert_eq!(failures(&output.lines().collect::<Vec<_>>()), expected);
     }
 
     #[test]
     fn a_program_of_another_kind_tells_its_last_lines() {
         let output: Vec<_> = (0..LINES + 5).map(|line| format!("line {line}")).collect();
-        let told = told(&output.join("\n"));
+        let told = failures(&output.iter().map(String::as_str).collect::<Vec<_>>());
         assert!(told.starts_with("line 5\n") && told.ends_with("line 104"), "{told}");
     }
 

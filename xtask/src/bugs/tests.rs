@@ -17,29 +17,31 @@ fn row(came_to: [&str; 6]) -> Row {
 }
 
 #[test]
-fn less_is_better_but_of_tokens() {
-    assert_eq!(change("52.00 GiB", "52.00 GiB"), Change::None);
-    assert_eq!(change("52.00 GiB", "52.01 GiB"), Change::Worse);
-    assert_eq!(change("52.00 GiB", "9.00 GiB"), Change::Better);
-    assert_eq!(change("0 refused", "1 refused"), Change::Worse);
-    assert_eq!(change("17k tokens", "9k tokens"), Change::Worse);
-    assert_eq!(change("9k tokens", "17k tokens"), Change::Better);
-}
-
-#[test]
-fn a_process_that_ends_is_the_worst_and_what_cannot_be_compared_is_worse() {
-    assert_eq!(change("goes on", ENDS), Change::Worse);
-    assert_eq!(change(ENDS, "goes on"), Change::Better);
-    assert_eq!(change(ENDS, ENDS), Change::None);
-    assert_eq!(change("1.00 GiB", "0 refused"), Change::Worse);
-    for fails in ["fail 1", ENDS, FAILS] {
-        assert_eq!(change("pass 9", fails), Change::Worse);
-        assert_eq!(change(fails, "pass 9"), Change::Better);
+fn less_is_better_but_of_tokens_and_what_cannot_be_compared_is_worse() {
+    for (before, after, expected) in [
+        ("52.00 GiB", "52.00 GiB", Change::None),
+        ("52.00 GiB", "52.01 GiB", Change::Worse),
+        ("52.00 GiB", "9.00 GiB", Change::Better),
+        ("0 refused", "1 refused", Change::Worse),
+        ("17k tokens", "9k tokens", Change::Worse),
+        ("9k tokens", "17k tokens", Change::Better),
+        ("goes on", ENDS, Change::Worse),
+        (ENDS, "goes on", Change::Better),
+        (ENDS, ENDS, Change::None),
+        ("pass 9", "fail 1", Change::Worse),
+        ("pass 9", ENDS, Change::Worse),
+        ("pass 9", FAILS, Change::Worse),
+        ("fail 1", "pass 9", Change::Better),
+        (ENDS, "pass 9", Change::Better),
+        (FAILS, "pass 9", Change::Better),
+        ("fail 1", "fail 9", Change::None),
+        ("pass 9", "pass 10", Change::Worse),
+        ("pass 9", "pass 8", Change::Better),
+        ("1.00 GiB", "0 refused", Change::Worse),
+        ("1.00 GiB", "3 violations", Change::Worse),
+    ] {
+        assert_eq!(change(before, after), expected, "{before}, then {after}");
     }
-    assert_eq!(change("fail 1", "fail 9"), Change::None);
-    assert_eq!(change("pass 9", "pass 10"), Change::Worse);
-    assert_eq!(change("pass 9", "pass 8"), Change::Better);
-    assert_eq!(change("1.00 GiB", "3 violations"), Change::Worse);
 }
 
 #[test]
@@ -70,22 +72,24 @@ fn writing_changes_figures_and_nothing_else() {
 
 #[test]
 fn what_does_not_run_is_not_counted_and_what_is_near_the_best_is() {
-    assert_eq!(is_at_best("1.00 GiB", "1.05 GiB"), Some(true));
-    assert_eq!(is_at_best("1.00 GiB", "1.06 GiB"), Some(false));
-    assert_eq!(is_at_best("0 refused", "1 refused"), Some(false));
-    assert_eq!(is_at_best("20k tokens", "17k tokens"), Some(false));
-    assert_eq!(is_at_best("goes on", "goes on"), Some(true));
-    assert_eq!(is_at_best("goes on", ENDS), Some(false));
-    assert_eq!(is_at_best("1.00 GiB", "no pools"), None);
-    assert_eq!(is_at_best("8", "pass 9"), Some(true));
-    assert_eq!(is_at_best("8", "fail 8"), Some(false));
-    assert_eq!(is_at_best("8", FAILS), Some(false));
+    for (best, figure, expected) in [
+        ("1.00 GiB", "1.05 GiB", Some(true)),
+        ("1.00 GiB", "1.06 GiB", Some(false)),
+        ("0 refused", "1 refused", Some(false)),
+        ("20k tokens", "17k tokens", Some(false)),
+        ("goes on", "goes on", Some(true)),
+        ("goes on", ENDS, Some(false)),
+        ("1.00 GiB", "no pools", None),
+        ("8", "pass 9", Some(true)),
+        ("8", "fail 8", Some(false)),
+        ("8", FAILS, Some(false)),
+    ] {
+        assert_eq!(is_at_best(best, figure), expected, "{figure} where {best} is best");
+    }
     let head = "| at best, or within 5 per cent of it |";
-    let text = format!("{TEXT}{head} ? |\n");
-    let text = Page::read(&text).expect("it has one row").text();
-    assert!(
-        text.ends_with(&format!("{head} 0 of 1 | 0 of 1 | 0 of 0 | 0 of 1 | 0 of 1 | 0 of 1 |\n"))
-    );
+    let text = Page::read(&format!("{TEXT}{head} ? |\n")).expect("it has one row").text();
+    let counted = " 0 of 1 | 0 of 1 | 0 of 0 | 0 of 1 | 0 of 1 | 0 of 1 |\n";
+    assert!(text.ends_with(&format!("{head}{counted}")), "{text}");
 }
 
 #[test]
