@@ -95,7 +95,7 @@ pub fn bugs(study: Study, args: &Args) -> Result<()> {
     }
     let mut torch = torch::set_up(TORCH_VERSION)?;
     if let Ok(packages) = sh().read_file(Path::new(study.folder).join("packages.txt")) {
-        torch.python = torch::on_top(&torch.python, study.folder, packages.trim())?;
+        torch = torch.on_top(study.folder, packages.trim())?;
     }
     let bench = Bench { torch, libraries: capi::assemble(None)? };
     let mut wrong = 0;

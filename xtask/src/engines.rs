@@ -83,7 +83,7 @@ fn build(engines: &[Engine]) -> Result<Bench> {
     for engine in engines {
         let is_apart = *engine == Engine::Mistral;
         let manifest = if is_apart { "engines/mistral/Cargo.toml" } else { MANIFEST };
-        toolkit.build(engine.name(), manifest, &["--locked"])?;
+        toolkit.build(&engine.name(), manifest, &["--locked"])?;
     }
     Ok(Bench { toolkit, preload: capi::assemble(None)?.join(capi::PRELOAD) })
 }

@@ -12,7 +12,8 @@ use anyhow::Result;
 use crate::command::{TORCH_VERSION, cmd, path_after, root, sh, target, write_if_changed};
 use crate::python::native_cache;
 use crate::toolchain::Toolchain;
-use crate::{capi, torch, venv};
+use crate::torch::{self, TorchVenv};
+use crate::{capi, venv};
 
 /// The frameworks, what builds the one that has no wheel, and then what they import.
 const PACKAGES: &str = "accelerate==1.15.0 datasets==5.2.0 diffusers==0.42.1 lightning==2.6.6 \
@@ -32,18 +33,15 @@ const NVCC: &str = "#!/bin/sh\necho 'Cuda compilation tools, release 13.0, V13.0
 
 /// Prints both tables, of all programs, or of those that are named the first alone.
 pub fn frameworks(names: &[String]) -> Result<()> {
-    let torch = torch::set_up(TORCH_VERSION)?;
-    let python = torch::on_top(&torch.python, "frameworks", PACKAGES)?;
+    let torch = torch::set_up(TORCH_VERSION)?.on_top("frameworks", PACKAGES)?;
     let toolkit = toolkit()?;
     // Its set-up imports PyTorch, which only this environment has.
     let deepspeed = format!("--no-deps --no-build-isolation {DEEPSPEED}");
     let home = sh().push_env("CUDA_HOME", &toolkit);
-    venv::pip_install(&python, &deepspeed)?;
+    venv::pip_install(&torch.python, &deepspeed)?;
     let programs = path_after(&Toolchain::local().cargo(&["drystone-cli"])?, "PATH")?;
-    let libraries = &torch.libraries;
 
-    let held = cmd!("{python} -B python/tests/compare_frameworks.py {names...}");
-    let held = held.env("LD_LIBRARY_PATH", libraries).env("TRITON_LIBCUDA_PATH", libraries);
+    let held = torch.python().arg("python/tests/compare_frameworks.py").args(names);
     let held = held.env("PYTHONPATH", root().join("python")).envs([native_cache()]);
     let held = held.env("DRYSTONE_LIBRARY", capi::assemble(None)?.join(capi::LIBRARY));
     let held = held.env("PATH", &programs).run();
@@ -52,6 +50,7 @@ pub fn frameworks(names: &[String]) -> Result<()> {
     }
 
     drop(home);
+    let TorchVenv { python, libraries } = torch;
     let dry = cmd!("{python} -B python-sim/frameworks/run.py").env("PATH", programs);
     let dry = dry.env("PYTHONPATH", root().join("python-sim"));
     Ok(dry.env("DRYSTONE_SIM_LIBRARIES", libraries).run().and(held)?)

@@ -19,7 +19,6 @@ mod parts;
 mod python;
 mod release;
 mod score;
-mod sim_wheel;
 mod simcuda;
 mod stubs;
 mod suite;
@@ -33,7 +32,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::Parser;
 
 use crate::command::{TORCH_VERSION, cmd, target};
 use crate::engines::Engine;
@@ -47,12 +46,6 @@ const OLDEST_RUST: &str = "1.88.0";
 
 #[derive(Parser)]
 #[command(name = "cargo xtask", about = "Development commands of Drystone")]
-struct Arguments {
-    #[command(subcommand)]
-    command: Task,
-}
-
-#[derive(Subcommand)]
 enum Task {
     /// Run every test, of every crate.
     Test,
@@ -87,7 +80,8 @@ enum Task {
     /// for a machine that has one and Python, and needs no Rust.
     Gpu {
         /// Pack them and do no more.
-        action: Option<GpuAction>,
+        #[arg(value_parser = ["pack"])]
+        action: Option<String>,
         /// Rehearse on the simulated device, as slow as the published figures.
         #[arg(long, conflicts_with = "action")]
         simulated: bool,
@@ -152,7 +146,7 @@ enum Task {
     /// folder of its own the first time.
     Wheel(wheel::WheelArgs),
     /// Build the wheel of the simulated device, `drystone-sim`.
-    SimWheel(sim_wheel::SimWheelArgs),
+    SimWheel(wheel::SimWheelArgs),
     /// Build what the wheel has of Rust, for this machine.
     Native {
         /// Where it goes; `target/native/local` unless said otherwise.
@@ -196,13 +190,8 @@ enum Task {
     Instructions,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
-enum GpuAction {
-    Pack,
-}
-
 fn main() -> ExitCode {
-    match carry_out(Arguments::parse().command) {
+    match carry_out(Task::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(skipped) if skipped.is::<parts::Skipped>() => {
             eprintln!("{skipped}");
@@ -225,7 +214,7 @@ fn carry_out(task: Task) -> Result<()> {
         Task::Deny => return release::licences(),
         Task::Bindings => return bindings::bindings(),
         Task::Engines { engine } => return engines::engines(engine),
-        Task::Gpu { action: Some(GpuAction::Pack), out, .. } => return gpu::pack(out).map(drop),
+        Task::Gpu { action: Some(_), out, .. } => return gpu::pack(out).map(drop),
         Task::Gpu { action: None, simulated, minutes, out } => {
             return gpu::gpu(simulated, minutes, out);
         }
@@ -251,7 +240,7 @@ fn carry_out(task: Task) -> Result<()> {
             simcuda::build_in(out, &Toolchain::local())?
         }
         Task::Wheel(args) => wheel::wheel(&args)?,
-        Task::SimWheel(args) => sim_wheel::sim_wheel(&args)?,
+        Task::SimWheel(args) => wheel::sim_wheel(&args)?,
         Task::Native { out } => {
             let out = out.unwrap_or_else(|| wheel::native_folder("local"));
             wheel::native(&Toolchain::local(), out)?

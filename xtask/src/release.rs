@@ -12,8 +12,8 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::command::{cmd, copy, install, made_folder, root, sh, target};
 use crate::parts::{self, Part, Skipped};
 use crate::toolchain::with_tools;
-use crate::wheel::{self, WheelArgs};
-use crate::{capi, notices, package, python, sim_wheel};
+use crate::wheel::{self, SimWheelArgs, WheelArgs};
+use crate::{capi, notices, package, python};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -35,7 +35,7 @@ const PARTS: [Part; 10] = [
     ("bills of materials", bills_of_materials),
     ("C library", c_library),
     ("wheel of the allocator, its source archive", allocator_wheel),
-    ("wheel of the simulated device", || sim_wheel::released(folder()?)),
+    ("wheel of the simulated device", sim_wheel),
     ("wheels outside of the checkout", try_wheels),
 ];
 
@@ -132,6 +132,10 @@ fn c_library() -> Result<()> {
 
 fn allocator_wheel() -> Result<()> {
     wheel::wheel(&WheelArgs { out: Some(folder()?), ..WheelArgs::default() }).map(drop)
+}
+
+fn sim_wheel() -> Result<()> {
+    wheel::sim_wheel(&SimWheelArgs { out: Some(folder()?), ..SimWheelArgs::default() }).map(drop)
 }
 
 /// As a user has them: installed with no index, no compiler and no checkout at hand; and with

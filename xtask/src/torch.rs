@@ -53,6 +53,14 @@ pub struct TorchVenv {
 }
 
 impl TorchVenv {
+    /// One in `target/NAME` that has packages, and sees those of this one.
+    pub fn on_top(self, name: &str, packages: &str) -> Result<Self> {
+        // What lies below may be a stand-in of NVIDIA's, where its own is wanted.
+        let wanted = format!("--no-deps --ignore-installed {packages}");
+        let python = venv::make(&target().join(name), &wanted, Some(&self.python))?;
+        Ok(Self { python, ..self })
+    }
+
     /// A command that runs Python in it.
     pub fn python(&self) -> Cmd<'static> {
         let Self { python, libraries } = self;
@@ -156,11 +164,4 @@ pub fn install(version: &str) -> Result<(PathBuf, PathBuf)> {
     let wanted = format!("--no-deps --only-binary :all: torch=={version} {PACKAGES} {models}");
     let python = venv::make(&folder.join("venv"), &wanted, None)?;
     Ok((folder, python))
-}
-
-/// An interpreter in `target/NAME` that has packages, and sees those of a PyTorch's.
-pub fn on_top(torch: &Path, name: &str, packages: &str) -> Result<PathBuf> {
-    // What lies below may be a stand-in of NVIDIA's, where its own is wanted.
-    let wanted = format!("--no-deps --ignore-installed {packages}");
-    venv::make(&target().join(name), &wanted, Some(torch))
 }

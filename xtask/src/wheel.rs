@@ -1,9 +1,10 @@
-//! The wheel of the Python package: `cargo xtask wheel`.
+//! The wheels of the Python package and of the simulated device: `cargo xtask wheel`, `sim-wheel`.
 //!
-//! Lives here: the order in which its parts are made. Rust is linked for a C library as old as that
-//! of PyTorch's own wheels (manylinux_2_28), by Zig; what is compiled for releases of PyTorch comes
-//! from `xtask/shims`; the source archive is what the wheel is built from, so that it is complete.
-//! Invariant: a wheel that this returns has passed auditwheel.
+//! Lives here: the order in which their parts are made. Rust is linked for a C library as old as
+//! that of PyTorch's own wheels (manylinux_2_28), by Zig; what is compiled for releases of PyTorch
+//! comes from `xtask/shims`; the source archive is what the wheel is built from, so that it is
+//! complete. What PyTorch imports from NVIDIA's libraries is read from its wheels for x86-64: the
+//! names are the same on every machine. Invariant: a wheel that this returns has passed auditwheel.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -12,9 +13,9 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 use xshell::Cmd;
 
-use crate::command::{cmd, copy, made_folder, root, sh, target};
+use crate::command::{TORCH_VERSION, cmd, copy, made_folder, root, sh, target};
 use crate::toolchain::{GLIBC, Toolchain, with_tools};
-use crate::{capi, notices};
+use crate::{capi, notices, simcuda, stubs, torch, venv};
 
 /// All releases that the package takes and the package index has.
 const TORCH_RELEASES: [&str; 14] = [
@@ -63,6 +64,26 @@ pub struct WheelArgs {
     pub shims: ShimArgs,
 }
 
+/// What to build of the wheel of the simulated device.
+#[derive(Args)]
+pub struct SimWheelArgs {
+    /// The processor it is for, such as `aarch64`; this machine's unless said otherwise.
+    #[arg(long, default_value = env::consts::ARCH)]
+    pub machine: String,
+    /// Releases of PyTorch that run on it; each is installed the first time.
+    #[arg(long, value_name = "VERSION", num_args = 1.., default_values = [TORCH_VERSION])]
+    pub torch: Vec<String>,
+    /// Where it goes; `target/sim-wheel` unless said otherwise.
+    #[arg(long)]
+    pub out: Option<PathBuf>,
+}
+
+impl Default for SimWheelArgs {
+    fn default() -> Self {
+        Self { machine: env::consts::ARCH.into(), torch: vec![TORCH_VERSION.into()], out: None }
+    }
+}
+
 /// Builds them, and returns the wheel.
 pub fn wheel(args: &WheelArgs) -> Result<PathBuf> {
     let out = made_folder(args.out.clone().unwrap_or_else(|| target().join("wheel")))?;
@@ -79,19 +100,19 @@ pub fn wheel(args: &WheelArgs) -> Result<PathBuf> {
 }
 
 /// A command that builds a source archive or a wheel of a folder.
-pub fn hatchling(kind: &str, source: &Path, out: &Path) -> Result<Cmd<'static>> {
+fn hatchling(kind: &str, source: &Path, out: &Path) -> Result<Cmd<'static>> {
     with_tools(cmd!(
         "env --chdir={source} python -m hatchling build --target {kind} --directory {out}"
     ))
 }
 
 /// What wheels for a machine say that they run on.
-pub fn platform(machine: &str) -> String {
+fn platform(machine: &str) -> String {
     format!("manylinux_{}_{}_{machine}", GLIBC.0, GLIBC.1)
 }
 
 /// The wheel that was built in a folder, once it is known to load where PyTorch's own do.
-pub fn audited(out: &Path, name: &str, machine: &str) -> Result<PathBuf> {
+fn audited(out: &Path, name: &str, machine: &str) -> Result<PathBuf> {
     let version = env!("CARGO_PKG_VERSION");
     let name = format!("{name}-{version}-py3-none-{}.whl", platform(machine));
     let (wheel, folder) = (out.join(&name), target().join("wheel-audited"));
@@ -175,4 +196,32 @@ fn stage() -> Result<PathBuf> {
     }
     notices::write(&to, &notices::SHIPPED)?;
     Ok(to)
+}
+
+/// Builds that of the simulated device, and returns it.
+pub fn sim_wheel(args: &SimWheelArgs) -> Result<PathBuf> {
+    let out = made_folder(args.out.clone().unwrap_or_else(|| target().join("sim-wheel")))?;
+    let toolchain = Toolchain::portable(&args.machine);
+    let parts = sim_parts(&toolchain, &args.torch)?;
+    let build = hatchling("wheel", &root().join("python-sim"), &out)?;
+    let build = build.env("DRYSTONE_SIM_PARTS", &parts);
+    build.env("DRYSTONE_SIM_PLATFORM", platform(&args.machine)).run()?;
+    audited(&out, "drystone_sim", &args.machine)
+}
+
+/// Makes all that the wheel has beside Python in a folder, which is returned: libraries, stubs, the
+/// command and the notices.
+fn sim_parts(toolchain: &Toolchain, releases: &[String]) -> Result<PathBuf> {
+    let out = target().join("sim-parts").join(toolchain.machine());
+    let simulated = simcuda::build_in(out.join("lib"), toolchain)?;
+    let wheel_libraries = |release: &String| -> Result<PathBuf> {
+        let (_, python) = torch::install(release)?;
+        Ok(venv::site_packages(&python)?.join("torch/lib"))
+    };
+    let libraries: Vec<_> = releases.iter().map(wheel_libraries).collect::<Result<_>>()?;
+    stubs::make(&libraries, &simulated, &out.join("stubs"), toolchain)?;
+    let command = toolchain.cargo(&["drystone-cli"])?.join("drystone");
+    copy(&command, &out.join("bin/drystone"))?;
+    notices::write(&out, &notices::SIMULATED)?;
+    Ok(out)
 }

@@ -22,13 +22,8 @@ pub enum Engine {
 }
 
 impl Engine {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Candle => "candle",
-            Self::Burn => "burn",
-            Self::Kornia => "kornia",
-            Self::Mistral => "mistral",
-        }
+    pub fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }
 }
 
