@@ -6,13 +6,12 @@
 //! One function leads there. Here it becomes one that prints nothing, before the library is linked:
 //! the linker drops what nobody calls.
 
-use std::fs::{self, File};
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
+use object::{File, Object, ObjectSection, Section};
 
-use crate::command::said;
+use crate::command::{cmd, sh};
 
 /// What the function's section is called, with the names of its crate and types between.
 const FUNCTION: [&str; 3] = [".text.", "16DisplayBacktrace", "7Display3fmt"];
@@ -29,49 +28,31 @@ const DOES_NOTHING: (&[u8], u8) = if cfg!(target_arch = "x86_64") {
 /// Writes the one object of ours in an archive to a file, without backtraces. False where it has
 /// none, or leads to them in another way.
 pub fn take_out(archive: &Path, object: &Path) -> Result<bool> {
-    let listed = output("ar", &["t"], archive)?;
+    let listed = cmd!("ar t {archive}").read()?;
     let mut ours = listed.lines().filter(|name| name.starts_with("drystone"));
     let (Some(name), None) = (ours.next(), ours.next()) else { return Ok(false) };
-    let file = File::create(object).with_context(|| format!("make {}", object.display()))?;
-    let mut extract = Command::new("ar");
-    extract.arg("p").arg(archive).arg(name).stdout(file).stderr(Stdio::null());
-    anyhow::ensure!(extract.status().context("start ar")?.success(), "ar p {name} failed");
-    let sections = output("readelf", &["-S", "-W"], object)?;
-    let is_function = |name: &str| FUNCTION.iter().all(|part| name.contains(part));
-    let mut functions = sections.lines().filter_map(section);
-    let Some((name, at, size)) =
-        functions.find(|&(name, ..)| name.starts_with(FUNCTION[0]) && is_function(name))
-    else {
-        return Ok(false);
+    let mut bytes = cmd!("ar p {archive} {name}").ignore_stderr().output()?.stdout;
+    let elf = File::parse(&*bytes)?;
+    let is_function = |section: &Section| {
+        let name = section.name().unwrap_or_default();
+        name.starts_with(FUNCTION[0]) && FUNCTION.iter().all(|part| name.contains(part))
     };
-    let relocations = format!(".rela{name}");
-    let relocations = sections.lines().filter_map(section).find(|&(name, ..)| name == relocations);
+    let Some(function) = elf.sections().find(is_function) else { return Ok(false) };
+    let place = |section: Section| section.file_range();
+    let relocations = elf.section_by_name(&format!(".rela{}", function.name()?)).and_then(place);
+    let function = place(function);
+    let mut fill = |(at, size): (u64, u64), byte, code: &[u8]| -> Option<()> {
+        let section = bytes.get_mut(at as usize..(at + size) as usize)?;
+        section.fill(byte);
+        section.get_mut(..code.len())?.copy_from_slice(code);
+        Some(())
+    };
     let (code, rest) = DOES_NOTHING;
-    let mut bytes = fs::read(object)?;
-    let function = bytes.get_mut(at..at + size).context("a section is beyond its file")?;
-    function.fill(rest);
-    function.get_mut(..code.len()).context("too short a function")?.copy_from_slice(code);
-    // Relocations of zeros do nothing.
-    if let Some((_, at, size)) = relocations {
-        bytes.get_mut(at..at + size).context("a section is beyond its file")?.fill(0);
+    function.and_then(|place| fill(place, rest, code)).context("too short a function")?;
+    if let Some(place) = relocations {
+        // Relocations of zeros do nothing.
+        fill(place, 0, &[]).context("a section is beyond its file")?;
     }
-    fs::write(object, bytes).with_context(|| format!("write {}", object.display()))?;
+    sh().write_file(object, bytes)?;
     Ok(true)
-}
-
-/// Name, offset in the file and size, of a line of `readelf -S -W`.
-fn section(line: &str) -> Option<(&str, usize, usize)> {
-    let (_, line) = line.trim_start().strip_prefix('[')?.split_once(']')?;
-    let mut fields = line.split_ascii_whitespace();
-    let name = fields.next()?;
-    let mut number = |at: usize| usize::from_str_radix(fields.nth(at)?, 16).ok();
-    // Type and address are before the offset.
-    Some((name, number(2)?, number(0)?))
-}
-
-/// What a program says of a file.
-fn output(program: &str, arguments: &[&str], of: &Path) -> Result<String> {
-    let mut command = Command::new(program);
-    command.args(arguments).arg(of.canonicalize()?);
-    said(command)
 }

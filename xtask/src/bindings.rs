@@ -3,12 +3,11 @@
 //! Programs choose the version of CUDA's bindings, and of cudarc from our floor up; names and
 //! layouts differ between them. Builds in folders of its own, so that nothing else is built anew.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
-use crate::command::{root, run};
+use crate::command::{cmd, copy, root, sh, target};
 use crate::simcuda;
 
 /// CUDA 12.0 and all after it that cudarc has bindings for.
@@ -17,53 +16,15 @@ const VERSIONS: [&str; 14] = [
     "13010", "13020", "13030", "13040",
 ];
 
-/// The oldest cudarc that `Cargo.toml` admits: engines pin it.
-const CUDARC_FLOOR: &str = "0.19.5";
+/// With the oldest cudarc that `Cargo.toml` admits: engines pin it. Cargo takes one for both.
+const FLOOR: &str = "cudarc = { version = \"=0.19.5\", default-features = false }";
 
-pub(crate) fn bindings() -> Result<()> {
-    let folder = root().join("target/bindings");
-    for version in VERSIONS {
-        let mut check = Command::new("cargo");
-        check.args(["check", "--quiet", "--package", "drystone-cudarc"]);
-        check.env("CUDARC_CUDA_VERSION", version).env("CARGO_TARGET_DIR", &folder);
-        run(check)?;
-    }
-    floor(&folder)?;
-    linked(&folder)
-}
+/// With a cudarc that is linked with the driver.
+const LINKED: &str = "cudarc = { version = \"0.19.5\", default-features = false, \
+    features = [\"std\", \"driver\", \"dynamic-linking\", \"cuda-13000\"] }";
 
-/// A package in a folder of its own, with all other dependencies as they are locked here.
-fn package(name: &str, dependencies: &str, files: &[(&str, &str)]) -> Result<PathBuf> {
-    let folder = root().join("target").join(name);
-    let source = folder.join("src");
-    std::fs::create_dir_all(&source).with_context(|| format!("make {}", source.display()))?;
-    let manifest = format!(
-        "[workspace]\n[package]\nname = \"{name}\"\nversion = \"0.0.0\"\n\
-         edition = \"2024\"\n[dependencies]\n\
-         drystone-cudarc = {{ path = \"../../crates/cudarc\" }}\n{dependencies}\n"
-    );
-    for (name, text) in files.iter().chain([&("Cargo.toml", manifest.as_str())]) {
-        let path = folder.join(name);
-        std::fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
-    }
-    let lock = root().join("Cargo.lock");
-    std::fs::copy(&lock, folder.join("Cargo.lock"))
-        .with_context(|| format!("copy {}", lock.display()))?;
-    Ok(folder)
-}
-
-/// A package that uses the crate beside the oldest cudarc. Cargo takes one for both.
-fn floor(target: &Path) -> Result<()> {
-    let cudarc = format!("cudarc = {{ version = \"={CUDARC_FLOOR}\", default-features = false }}");
-    let nothing = "//! Nothing: the dependencies are what is checked.\n";
-    let folder = package("cudarc-floor", &cudarc, &[("src/lib.rs", nothing)])?;
-    let mut check = Command::new("cargo");
-    check.args(["check", "--quiet"]).current_dir(&folder).env("CARGO_TARGET_DIR", target);
-    run(check)
-}
-
-/// A program whose cudarc is linked with the driver: its slices come from Drystone, too.
-const LINKED: &str = r#"
+/// A program whose slices come from Drystone then, too.
+const PROGRAM: &str = r#"
 use cudarc::driver::CudaContext;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -75,19 +36,41 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 "#;
 
-fn linked(target: &Path) -> Result<()> {
+pub fn bindings() -> Result<()> {
+    let builds = target().join("bindings");
+    for version in VERSIONS {
+        cmd!(
+            "env CUDARC_CUDA_VERSION={version} CARGO_TARGET_DIR={builds}
+            cargo check --quiet --package drystone-cudarc"
+        )
+        .run()?;
+    }
+    let floor = package("cudarc-floor", FLOOR, "src/lib.rs", "//! Nothing: it has to build.\n")?;
+    cmd!("env --chdir={floor} CARGO_TARGET_DIR={builds} cargo check --quiet").run()?;
+
     let libraries = simcuda::build()?;
-    let dependencies = "drystone = { path = \"../../crates/drystone\" }\n\
-        [dependencies.cudarc]\nversion = \"0.19.5\"\ndefault-features = false\n\
-        features = [\"std\", \"driver\", \"dynamic-linking\", \"cuda-13000\"]";
-    let search = format!(
-        "fn main() {{ println!(\"cargo::rustc-link-search=native={}\"); }}\n",
-        libraries.display()
+    let linked = package("cudarc-linked", LINKED, "src/main.rs", PROGRAM)?;
+    let search = format!("cargo::rustc-link-search=native={}", libraries.display());
+    let script = format!("fn main() {{ println!({search:?}); }}\n");
+    sh().write_file(linked.join("build.rs"), script)?;
+    Ok(cmd!(
+        "env --chdir={linked} CARGO_TARGET_DIR={builds} LD_LIBRARY_PATH={libraries}
+        SIMCUDA_CONF=strict:true cargo run --quiet"
+    )
+    .run()?)
+}
+
+/// A package in a folder of its own, with all other dependencies as they are locked here.
+fn package(name: &str, dependency: &str, file: &str, text: &str) -> Result<PathBuf> {
+    let folder = root().join("target").join(name);
+    let crates = root().join("crates").display().to_string();
+    let manifest = format!(
+        "[workspace]\n[package]\nname = {name:?}\nversion = \"0.0.0\"\nedition = \"2024\"\n\
+         [dependencies]\ndrystone = {{ path = \"{crates}/drystone\" }}\n\
+         drystone-cudarc = {{ path = \"{crates}/cudarc\" }}\n{dependency}\n"
     );
-    let files = [("src/main.rs", LINKED), ("build.rs", search.as_str())];
-    let folder = package("cudarc-linked", dependencies, &files)?;
-    let mut program = Command::new("cargo");
-    program.args(["run", "--quiet"]).current_dir(&folder).env("CARGO_TARGET_DIR", target);
-    program.env("LD_LIBRARY_PATH", &libraries).env("SIMCUDA_CONF", "strict:true");
-    run(program)
+    sh().write_file(folder.join(file), text)?;
+    sh().write_file(folder.join("Cargo.toml"), manifest)?;
+    copy(&root().join("Cargo.lock"), &folder.join("Cargo.lock"))?;
+    Ok(folder)
 }

@@ -9,15 +9,17 @@
 mod figure;
 mod page;
 
-use std::fs;
+use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
-use crate::command::{TORCH_VERSION, root, target};
+use crate::capi::{self, LIBRARY, PRELOAD};
+use crate::command::{TORCH_VERSION, root, sh, target};
+use crate::python::native_cache;
 use crate::suite::in_parallel;
-use crate::torch::{self, TorchVenv};
+use crate::torch::{self, POOLS, TorchVenv};
 use figure::{Change, change};
 use page::{Page, Row};
 
@@ -36,20 +38,17 @@ pub const MATRIX: Study = Study {
 
 const NATIVE: Allocator = Allocator { name: "native", setting: "", drystone: None };
 const EXPANDABLE: Allocator =
-    Allocator { name: "expandable", setting: "expandable_segments:True", drystone: None };
-const ASYNC: Allocator = Allocator { name: "cudaMallocAsync", setting: POOLS, drystone: None };
-const COMPILED: Allocator =
-    Allocator { name: "Drystone", setting: "", drystone: Some(Route::Package("compiled", "")) };
-const MEMORY: Allocator = Allocator {
-    name: "prefer:memory",
-    setting: "",
-    drystone: Some(Route::Package("compiled", "prefer:memory")),
-};
-const PLUG_IN: Allocator =
-    Allocator { name: "plug-in", setting: "", drystone: Some(Route::Package("plugin", "")) };
+    Allocator { name: "expandable", setting: "expandable_segments:True", ..NATIVE };
+const ASYNC: Allocator = Allocator { name: "cudaMallocAsync", setting: POOLS, ..NATIVE };
+const COMPILED: Allocator = of_package("Drystone", "compiled", "");
+const MEMORY: Allocator = of_package("prefer:memory", "compiled", "prefer:memory");
+const PLUG_IN: Allocator = of_package("plug-in", "plugin", "");
 const PRELOADED: Allocator =
     Allocator { name: "preloaded", setting: POOLS, drystone: Some(Route::Preloaded) };
-const POOLS: &str = "backend:cudaMallocAsync";
+
+const fn of_package(name: &'static str, route: &'static str, options: &'static str) -> Allocator {
+    Allocator { name, setting: "", drystone: Some(Route::Package(route, options)) }
+}
 
 /// Programs, and the page that has what they come to.
 #[derive(Clone, Copy)]
@@ -85,49 +84,40 @@ pub struct Args {
     write: bool,
 }
 
-/// What every run needs.
-struct Bench {
-    study: Study,
-    torch: TorchVenv,
-    libraries: PathBuf,
-    package: PathBuf,
-    target: PathBuf,
-}
-
 /// Runs all programs, or those that are named, prints their rows, and holds them against the page,
 /// or writes them into it.
 pub fn bugs(study: Study, args: &Args) -> Result<()> {
     let (file, command) = (study.page, study.folder);
-    let text = fs::read_to_string(root().join(file)).context("read the page")?;
-    let mut page = Page::read(&text)?;
+    let mut page = Page::read(&sh().read_file(file)?)?;
     if let Some(name) = args.names.iter().find(|name| page.row(name).is_none()) {
-        bail!("{file} has no program {name}; it has {}", page.names().join(", "));
+        let names: Vec<_> = page.rows().map(|row| row.name.as_str()).collect();
+        bail!("{file} has no program {name}; it has {}", names.join(", "));
     }
-    let bench = Bench::set_up(study)?;
-    let mut found = Vec::new();
+    let mut torch = torch::set_up(TORCH_VERSION)?;
+    if let Ok(packages) = sh().read_file(Path::new(study.folder).join("packages.txt")) {
+        torch = torch.on_top(study.folder, packages.trim())?;
+    }
+    let bench = Bench { torch, libraries: capi::assemble(None)? };
+    let mut wrong = 0;
     println!("{}", page::head(study.allocators.map(|allocator| allocator.name)));
-    for name in page.names() {
-        if !args.names.is_empty() && !args.names.contains(&name) {
-            continue;
-        }
-        let now = bench.row(&name)?;
+    let is_meant = |row: &&Row| args.names.is_empty() || args.names.contains(&row.name);
+    let rows: Vec<Row> = page.rows().filter(is_meant).cloned().collect();
+    for before in rows {
+        let now = bench.row(&study, &before.name)?;
         println!("{now}");
-        if let Some(before) = page.row(&name) {
-            found.extend(differences(&study, before, &now));
+        for difference in differences(&study, &before, &now) {
+            wrong += usize::from(difference.is_error);
+            eprintln!("{}", difference.text);
         }
         page.put(now);
     }
-    found.iter().for_each(|difference| eprintln!("{difference}"));
     if args.write {
-        return fs::write(root().join(file), page.text()).context("write the page");
+        return Ok(sh().write_file(file, page.text())?);
     }
-    let wrong = found.iter().filter(|difference| difference.is_error).count();
-    if wrong > 0 {
-        bail!(
-            "{wrong} figures are not those of {file}; if they are to be: \
-             cargo xtask {command} --write"
-        );
-    }
+    ensure!(
+        wrong == 0,
+        "{wrong} figures are not those of {file}; if they are to be: cargo xtask {command} --write"
+    );
     Ok(())
 }
 
@@ -137,100 +127,89 @@ struct Difference {
     is_error: bool,
 }
 
-impl std::fmt::Display for Difference {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let mark = if self.is_error { "error" } else { "note" };
-        write!(f, "{mark}: {}", self.text)
-    }
-}
-
 /// What differs from the page. Better is no error where Drystone is, since its page is then merely
 /// modest; of the others the page may say nothing that is not so.
 fn differences(study: &Study, page: &Row, now: &Row) -> Vec<Difference> {
     let mut found = Vec::new();
+    let program = &now.name;
     if page.right != now.right {
-        let text = format!("{}: right is {}, by the page {}", now.name, now.right, page.right);
+        let text = format!("error: {program}: right is {}, by the page {}", now.right, page.right);
         found.push(Difference { text, is_error: true });
     }
-    for ((allocator, before), after) in study.allocators.iter().zip(&page.came_to).zip(&now.came_to)
+    for (allocator, (before, after)) in
+        study.allocators.iter().zip(page.came_to.iter().zip(&now.came_to))
     {
         let (word, is_error) = match change(before, after) {
             Change::None => continue,
             Change::Better => ("better", allocator.drystone.is_none()),
             Change::Worse => ("worse", true),
         };
-        let (program, allocator) = (&now.name, allocator.name);
-        let text = format!("{program}, {allocator}: {after} is {word} than the page's {before}");
+        let (mark, name) = (if is_error { "error" } else { "note" }, allocator.name);
+        let text = format!("{mark}: {program}, {name}: {after} is {word} than the page's {before}");
         found.push(Difference { text, is_error });
     }
     found
 }
 
-impl Bench {
-    fn set_up(study: Study) -> Result<Self> {
-        let mut torch = torch::set_up(TORCH_VERSION)?;
-        if let Ok(text) = fs::read_to_string(root().join(study.folder).join("packages.txt")) {
-            torch.python = torch::on_top(&torch.python, study.folder, text.trim())?;
-        }
-        Ok(Self {
-            study,
-            torch,
-            libraries: crate::capi::assemble(None)?,
-            package: root().join("python").canonicalize().context("find the package")?,
-            target: target().canonicalize().context("find the target folder")?,
-        })
-    }
+/// What every run needs.
+struct Bench {
+    torch: TorchVenv,
+    libraries: PathBuf,
+}
 
+impl Bench {
     /// Runs a program under each allocator, as many at once as there are cores.
-    fn row(&self, name: &str) -> Result<Row> {
-        let program = root().join(self.study.folder).join(format!("{name}.py"));
-        let text = fs::read_to_string(&program).with_context(|| format!("read {name}"))?;
-        let allocators = self.study.allocators.iter().collect();
-        let outcomes = in_parallel(allocators, |one| self.run(&program, &text, one));
-        let outcomes = outcomes.into_iter().collect::<Result<Vec<_>>>()?;
+    fn row(&self, study: &Study, name: &str) -> Result<Row> {
+        let program = root().join(study.folder).join(format!("{name}.py"));
+        let text = sh().read_file(&program)?;
+        let outcomes = in_parallel(study.allocators.iter().collect(), |allocator| {
+            // Of processes that share a device each run has its own.
+            let own = format!("report-{}-{}", allocator.name, std::process::id());
+            let shared = target().join(own);
+            let outcome = said(self.prepared(&program, &text, allocator, &shared)?);
+            sh().remove_path(shared)?;
+            outcome.with_context(|| format!("{}, {}", program.display(), allocator.name))
+        });
+        let outcomes: Vec<(String, String)> = outcomes.into_iter().collect::<Result<_>>()?;
         // PyTorch's own allocator counts all that the program has in use; the driver's does not
         // count the memory of graphs.
-        let right = outcomes.iter().find_map(|(_, right)| right.clone());
+        let right = outcomes.iter().map(|(_, right)| right).find(|right| !right.is_empty());
+        let right = right.cloned().unwrap_or_default();
         let came_to = outcomes.into_iter().map(|(came_to, _)| came_to).collect();
-        Ok(Row { name: name.to_owned(), right: right.unwrap_or_default(), came_to })
+        Ok(Row { name: name.to_owned(), right, came_to })
     }
 
-    /// What the program says, under one allocator: what it came to, and what is right.
-    fn run(
+    /// A program under one allocator.
+    fn prepared(
         &self,
         program: &Path,
         text: &str,
         allocator: &Allocator,
-    ) -> Result<(String, Option<String>)> {
-        let mut python = self.torch.python();
-        python.arg("-B").env_remove("DRYSTONE_CONF").env_remove("PYTORCH_CUDA_ALLOC_CONF");
+        shared: &Path,
+    ) -> Result<Command> {
+        let mut python = Command::from(self.torch.python());
+        python.env_remove("DRYSTONE_CONF").env_remove("PYTORCH_CUDA_ALLOC_CONF");
         let settings = [setting(text, "Settings"), allocator.setting];
         let settings: Vec<_> = settings.into_iter().filter(|one| !one.is_empty()).collect();
         python.env("PYTORCH_ALLOC_CONF", settings.join(","));
-        // Of processes that share a device each run has its own.
-        let shared = self.target.join(format!("report-{}-{}", allocator.name, std::process::id()));
         let device = setting(text, "Device").replace("FILE", &shared.to_string_lossy());
         python.env("SIMCUDA_CONF", device);
         // What all programs share is in one folder.
-        let mut paths = vec![root().join(BUGS.folder).canonicalize().context("find it")?];
+        let mut paths = vec![root().join(BUGS.folder)];
         match allocator.drystone {
             Some(Route::Package(route, options)) => {
                 python.args(["-m", "drystone", "--route", route]);
-                python.env("DRYSTONE_CONF", options);
-                paths.push(self.package.clone());
-                python.env("DRYSTONE_LIBRARY", self.libraries.join(crate::capi::LIBRARY));
-                python.env("DRYSTONE_CACHE", self.target.join("torch-native"));
+                python.env("DRYSTONE_CONF", options).envs([native_cache()]);
+                python.env("DRYSTONE_LIBRARY", self.libraries.join(LIBRARY));
+                paths.push(root().join("python"));
             }
             Some(Route::Preloaded) => {
-                python.env("LD_PRELOAD", self.libraries.join(crate::capi::PRELOAD));
+                python.env("LD_PRELOAD", self.libraries.join(PRELOAD));
             }
             None => {}
         }
-        python.env("PYTHONPATH", std::env::join_paths(paths).context("name the folders")?);
-        python.arg(program.canonicalize().context("find the program")?);
-        let outcome = said(python);
-        let _ = fs::remove_file(&shared);
-        outcome.with_context(|| format!("{}, {}", program.display(), allocator.name))
+        python.env("PYTHONPATH", env::join_paths(paths)?).arg(program);
+        Ok(python)
     }
 }
 
@@ -240,22 +219,22 @@ fn setting<'text>(program: &'text str, key: &str) -> &'text str {
     line.unwrap_or_default()
 }
 
-/// What a program's last line says. One that a signal ended came to that.
-fn said(mut python: Command) -> Result<(String, Option<String>)> {
-    let output = python.current_dir(root()).output().context("cannot start Python")?;
+/// What a program came to, and what is right where it says so. One that a signal ended came to
+/// that.
+fn said(mut python: Command) -> Result<(String, String)> {
+    let output = python.output().context("cannot start Python")?;
     if output.status.code().is_none() {
-        return Ok((figure::ENDS.to_owned(), None));
+        return Ok((figure::ENDS.to_owned(), String::new()));
     }
-    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    let printed = String::from_utf8_lossy(&output.stdout);
     let line = printed.lines().find_map(|line| line.strip_prefix("came to: "));
-    let Some((came_to, right)) = line.and_then(|line| line.split_once("; right: ")) else {
-        // A row, so that the others are told too.
-        eprintln!("{python:?} ended with {}:", output.status);
-        eprintln!("{}", String::from_utf8_lossy(&output.stderr));
-        return Ok((figure::FAILS.to_owned(), None));
-    };
-    let right = (!right.is_empty()).then(|| right.to_owned());
-    Ok((came_to.to_owned(), right))
+    if let Some((came_to, right)) = line.and_then(|line| line.split_once("; right: ")) {
+        return Ok((came_to.to_owned(), right.to_owned()));
+    }
+    // A row, so that the others are told too.
+    eprintln!("{python:?} ended with {}:", output.status);
+    eprintln!("{}", String::from_utf8_lossy(&output.stderr));
+    Ok((figure::FAILS.to_owned(), String::new()))
 }
 
 #[cfg(test)]

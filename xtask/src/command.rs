@@ -1,76 +1,93 @@
-//! Running other programs: in the repository's root, shown before they run, and an error if they
-//! fail.
+//! Running other programs, in the repository's root: shown before they run, and an error if they
+//! fail. Files and folders, with errors that name them.
 
+use std::env;
 use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
+use xshell::Shell;
 
 /// The PyTorch whose snapshots are written and whose viewer must read them.
 pub const TORCH_VERSION: &str = "2.11.0";
 
-/// Where cargo builds.
-pub fn target() -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
+/// A command, as it would be given to a shell in the repository's root.
+macro_rules! cmd {
+    ($line:literal) => {
+        xshell::cmd!($crate::command::sh(), $line)
+    };
+}
+pub(crate) use cmd;
+
+/// Who runs commands and reads files: in the repository's root, one for each thread.
+#[expect(clippy::expect_used, reason = "there is no other place to work in")]
+pub fn sh() -> &'static Shell {
+    thread_local! {
+        static SHELL: &'static Shell = {
+            let shell = Shell::new().expect("the folder of the caller");
+            shell.change_dir(root());
+            Box::leak(Box::new(shell))
+        };
+    }
+    SHELL.with(|shell| *shell)
 }
 
-/// Runs cargo.
-pub fn cargo(arguments: &[&str]) -> Result<()> {
-    let mut command = Command::new("cargo");
-    command.args(arguments);
-    run(command)
+/// The repository's root.
+pub fn root() -> &'static Path {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().unwrap_or(here)
+}
+
+/// Where cargo builds.
+pub fn target() -> PathBuf {
+    root().join(env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
 }
 
 /// Installs a command of cargo's unless it is there.
 pub fn install(name: &str) -> Result<()> {
-    let found = Command::new("cargo").args([name, "--version"]).output();
-    if found.is_ok_and(|output| output.status.success()) {
-        return Ok(());
-    }
-    cargo(&["install", "--locked", &format!("cargo-{name}")])
-}
-
-/// Runs a command in the repository's root and fails if it does.
-pub fn run(mut command: Command) -> Result<()> {
-    let shown = in_root(&mut command);
-    let status = command.status().with_context(|| format!("cannot start {shown}"))?;
-    if !status.success() {
-        bail!("{shown} failed: {status}");
+    if cmd!("cargo {name} --version").quiet().ignore_stdout().ignore_stderr().run().is_err() {
+        cmd!("cargo install --locked cargo-{name}").run()?;
     }
     Ok(())
 }
 
-/// What a command prints that runs in the repository's root, unless it names a folder.
-pub fn said(mut command: Command) -> Result<String> {
-    if command.get_current_dir().is_none() {
-        command.current_dir(root());
-    }
-    let output = command.output().with_context(|| format!("cannot start {command:?}"))?;
-    if !output.status.success() {
-        bail!("{command:?}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr));
-    }
-    Ok(String::from_utf8(output.stdout)?)
-}
-
 /// The folders of a variable such as `PATH`, after one that is looked in first.
 pub fn path_after(first: &Path, variable: &str) -> Result<OsString> {
-    let others = std::env::var_os(variable).unwrap_or_default();
-    let all = [first.to_path_buf()].into_iter().chain(std::env::split_paths(&others));
-    Ok(std::env::join_paths(all)?)
+    let others = env::var_os(variable).unwrap_or_default();
+    let all = [first.to_path_buf()].into_iter().chain(env::split_paths(&others));
+    Ok(env::join_paths(all)?)
 }
 
-/// Shows a command that will run, in the repository's root unless it names a folder.
-pub fn in_root(command: &mut Command) -> String {
-    if command.get_current_dir().is_none() {
-        command.current_dir(root());
+/// A folder that is there, by its whole name: callers may name one from where they are.
+pub fn made_folder(folder: PathBuf) -> Result<PathBuf> {
+    let named = || format!("make {}", folder.display());
+    fs::create_dir_all(&folder).and_then(|()| folder.canonicalize()).with_context(named)
+}
+
+/// Copies a file, into a folder that need not be there. A program that is running may be replaced,
+/// not written to.
+pub fn copy(from: &Path, to: &Path) -> Result<()> {
+    sh().create_dir(to.parent().context("a file is in a folder")?)?;
+    sh().remove_path(to)?;
+    Ok(sh().copy_file(from, to)?)
+}
+
+/// Makes a link, or points an old one elsewhere.
+pub fn link(to: &Path, at: &Path) -> Result<()> {
+    if fs::read_link(at).is_ok_and(|old| old == to) {
+        return Ok(());
     }
-    let shown = format!("{command:?}").replace('"', "");
-    eprintln!("$ {shown}");
-    shown
+    let _ = fs::remove_file(at);
+    symlink(to, at).with_context(|| format!("link {}", at.display()))
 }
 
-/// The repository's root.
-pub fn root() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..")
+/// Writes a text where it is not already; says whether it was not.
+pub fn write_if_changed(file: &Path, text: &str) -> Result<bool> {
+    let is_new = fs::read_to_string(file).ok().as_deref() != Some(text);
+    if is_new {
+        sh().write_file(file, text)?;
+    }
+    Ok(is_new)
 }

@@ -3,22 +3,18 @@
 //! Lives here: the build of the command `drystone`. Which replays are made, and what they are held
 //! against, is in `xtask/figures.py`.
 
-use std::process::Command;
+use std::env;
 
 use anyhow::Result;
 
-use crate::command::{cargo, root, run, target};
+use crate::command::{cmd, root, target};
 
-/// Built in a fraction of the time that a release takes: calls and modelled times are the same.
-const PROFILE: &str = "quick";
-
-/// Replays what the arguments ask for.
+/// Replays what the arguments ask for. Calls and modelled times are those of a release, which takes
+/// longer to build.
 pub fn figures(arguments: &[String]) -> Result<()> {
-    cargo(&["build", "--profile", PROFILE, "--quiet", "--package", "drystone-cli"])?;
-    let mut python = Command::new("python3");
-    python.arg("-B").arg(root().join("xtask/figures.py")).args(arguments);
-    python.arg("--program").arg(target().join(PROFILE).join("drystone"));
+    cmd!("cargo build --profile quick --quiet --package drystone-cli").run()?;
+    let (script, program) = (root().join("xtask/figures.py"), target().join("quick/drystone"));
     // Names of files are meant from where the caller is.
-    python.current_dir(".");
-    run(python)
+    let here = env::current_dir()?;
+    Ok(cmd!("env --chdir={here} python3 -B {script} {arguments...} --program {program}").run()?)
 }

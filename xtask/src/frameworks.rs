@@ -5,16 +5,15 @@
 //! under them (`docs/use/frameworks.md`), and `python-sim/frameworks`, their dry runs
 //! (`docs/use/dry-run.md`).
 
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
-use crate::command::{TORCH_VERSION, cargo, path_after, root, run, target};
-use crate::files::write_if_changed;
-use crate::{capi, torch};
+use crate::command::{TORCH_VERSION, cmd, path_after, root, sh, target, write_if_changed};
+use crate::python::native_cache;
+use crate::toolchain::Toolchain;
+use crate::torch::{self, TorchVenv};
+use crate::{capi, venv};
 
 /// The frameworks, what builds the one that has no wheel, and then what they import.
 const PACKAGES: &str = "accelerate==1.15.0 datasets==5.2.0 diffusers==0.42.1 lightning==2.6.6 \
@@ -34,49 +33,34 @@ const NVCC: &str = "#!/bin/sh\necho 'Cuda compilation tools, release 13.0, V13.0
 
 /// Prints both tables, of all programs, or of those that are named the first alone.
 pub fn frameworks(names: &[String]) -> Result<()> {
-    let torch = torch::set_up(TORCH_VERSION)?;
-    let python = torch::on_top(&torch.python, "frameworks", PACKAGES)?;
+    let torch = torch::set_up(TORCH_VERSION)?.on_top("frameworks", PACKAGES)?;
     let toolkit = toolkit()?;
-    install_deepspeed(&python, &toolkit)?;
-    cargo(&["build", "--release", "--package", "drystone-cli", "--features", "parquet"])?;
-    let command = target().join("release").canonicalize().context("find the command")?;
-    let programs = path_after(&command, "PATH")?;
-    let folder = target().canonicalize().context("find the target folder")?;
+    // Its set-up imports PyTorch, which only this environment has.
+    let deepspeed = format!("--no-deps --no-build-isolation {DEEPSPEED}");
+    let home = sh().push_env("CUDA_HOME", &toolkit);
+    venv::pip_install(&torch.python, &deepspeed)?;
+    let programs = path_after(&Toolchain::local().cargo(&["drystone-cli"])?, "PATH")?;
 
-    let mut held = Command::new(&python);
-    held.arg("-B").arg(root().join("python/tests/compare_frameworks.py")).args(names);
-    held.env("LD_LIBRARY_PATH", &torch.libraries).env("TRITON_LIBCUDA_PATH", &torch.libraries);
-    held.env("PYTHONPATH", root().join("python").canonicalize().context("find it")?);
-    held.env("DRYSTONE_LIBRARY", capi::assemble(None)?.join(capi::LIBRARY));
-    held.env("DRYSTONE_CACHE", folder.join("torch-native"));
-    held.env("CUDA_HOME", toolkit).env("PATH", &programs);
-    let held = run(held);
+    let held = torch.python().arg("python/tests/compare_frameworks.py").args(names);
+    let held = held.env("PYTHONPATH", root().join("python")).envs([native_cache()]);
+    let held = held.env("DRYSTONE_LIBRARY", capi::assemble(None)?.join(capi::LIBRARY));
+    let held = held.env("PATH", &programs).run();
     if !names.is_empty() {
-        return held;
+        return Ok(held?);
     }
 
-    let mut dry = Command::new(python);
-    dry.env("DRYSTONE_SIM_LIBRARIES", &torch.libraries).env("PATH", programs);
-    dry.env("PYTHONPATH", root().join("python-sim").canonicalize().context("find it")?);
-    dry.arg("-B").arg(root().join("python-sim/frameworks/run.py"));
-    run(dry).and(held)
+    drop(home);
+    let TorchVenv { python, libraries } = torch;
+    let dry = cmd!("{python} -B python-sim/frameworks/run.py").env("PATH", programs);
+    let dry = dry.env("PYTHONPATH", root().join("python-sim"));
+    Ok(dry.env("DRYSTONE_SIM_LIBRARIES", libraries).run().and(held)?)
 }
 
 /// A folder that looks like CUDA's toolkit to who asks for its version.
 fn toolkit() -> Result<PathBuf> {
     let folder = target().join("frameworks/toolkit");
     let nvcc = folder.join("bin/nvcc");
-    fs::create_dir_all(folder.join("bin")).with_context(|| format!("make {}", folder.display()))?;
     write_if_changed(&nvcc, NVCC)?;
-    fs::set_permissions(&nvcc, fs::Permissions::from_mode(0o755))
-        .with_context(|| format!("make {} a program", nvcc.display()))?;
-    folder.canonicalize().context("find it")
-}
-
-fn install_deepspeed(python: &Path, toolkit: &Path) -> Result<()> {
-    let mut pip = Command::new(python);
-    // Its set-up imports PyTorch, which only this environment has.
-    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]);
-    pip.args(["--no-build-isolation", DEEPSPEED]).env("CUDA_HOME", toolkit);
-    run(pip)
+    cmd!("chmod 755 {nvcc}").run()?;
+    Ok(folder)
 }

@@ -10,7 +10,6 @@ mod capi;
 mod command;
 mod engines;
 mod figures;
-mod files;
 mod frameworks;
 mod fuzz;
 mod gpu;
@@ -20,9 +19,7 @@ mod parts;
 mod python;
 mod release;
 mod score;
-mod sim_wheel;
 mod simcuda;
-mod stand_ins;
 mod stubs;
 mod suite;
 mod test;
@@ -30,17 +27,15 @@ mod toolchain;
 mod torch;
 mod venv;
 mod wheel;
-mod wheel_tools;
 
 use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::Parser;
 
-use crate::command::{TORCH_VERSION, cargo, install, run, target};
+use crate::command::{TORCH_VERSION, cmd, target};
 use crate::engines::Engine;
-use crate::parts::Outcome;
 use crate::toolchain::Toolchain;
 
 /// As in `Cargo.lock`.
@@ -51,12 +46,6 @@ const OLDEST_RUST: &str = "1.88.0";
 
 #[derive(Parser)]
 #[command(name = "cargo xtask", about = "Development commands of Drystone")]
-struct Arguments {
-    #[command(subcommand)]
-    command: Task,
-}
-
-#[derive(Subcommand)]
 enum Task {
     /// Run every test, of every crate.
     Test,
@@ -91,7 +80,8 @@ enum Task {
     /// for a machine that has one and Python, and needs no Rust.
     Gpu {
         /// Pack them and do no more.
-        action: Option<GpuAction>,
+        #[arg(value_parser = ["pack"])]
+        action: Option<String>,
         /// Rehearse on the simulated device, as slow as the published figures.
         #[arg(long, conflicts_with = "action")]
         simulated: bool,
@@ -156,7 +146,7 @@ enum Task {
     /// folder of its own the first time.
     Wheel(wheel::WheelArgs),
     /// Build the wheel of the simulated device, `drystone-sim`.
-    SimWheel(sim_wheel::SimWheelArgs),
+    SimWheel(wheel::SimWheelArgs),
     /// Build what the wheel has of Rust, for this machine.
     Native {
         /// Where it goes; `target/native/local` unless said otherwise.
@@ -200,14 +190,13 @@ enum Task {
     Instructions,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
-enum GpuAction {
-    Pack,
-}
-
 fn main() -> ExitCode {
-    match carry_out(Arguments::parse().command) {
+    match carry_out(Task::parse()) {
         Ok(()) => ExitCode::SUCCESS,
+        Err(skipped) if skipped.is::<parts::Skipped>() => {
+            eprintln!("{skipped}");
+            ExitCode::SUCCESS
+        }
         Err(error) => {
             // With its causes, and without the stack that `RUST_BACKTRACE` would add.
             eprintln!("error: {error:#}");
@@ -217,102 +206,81 @@ fn main() -> ExitCode {
 }
 
 fn carry_out(task: Task) -> Result<()> {
-    match task {
-        Task::Test => test::test(),
-        Task::Lint => lint(),
-        Task::Package => package::publish_dry_run(),
-        Task::Release { dry_run } => release::release(dry_run),
-        Task::Deny => {
-            install("deny")?;
-            cargo(&["deny", "check", "licenses", "bans", "sources"])
+    let made = match task {
+        Task::Test => return test::test(),
+        Task::Lint => return lint(),
+        Task::Package => return package::publish_dry_run(),
+        Task::Release { dry_run } => return release::release(dry_run),
+        Task::Deny => return release::licences(),
+        Task::Bindings => return bindings::bindings(),
+        Task::Engines { engine } => return engines::engines(engine),
+        Task::Gpu { action: Some(_), out, .. } => return gpu::pack(out).map(drop),
+        Task::Gpu { action: None, simulated, minutes, out } => {
+            return gpu::gpu(simulated, minutes, out);
         }
-        Task::Bindings => bindings::bindings(),
-        Task::Capi { out } => {
-            println!("{}", capi::build(out)?.display());
-            Ok(())
+        Task::Stubs { wheel_libs, out } => return stubs::stubs(&wheel_libs, &out),
+        Task::Torch { torch, arguments } => return torch::torch(&torch, &arguments),
+        Task::Python { torch } => return python::test(&torch),
+        Task::TorchTests { checkout, torch, words } => {
+            return python::torch_tests(&checkout, &torch, &words);
         }
-        Task::Engines { engine } => engines::engines(engine),
-        Task::Gpu { action: Some(GpuAction::Pack), out, .. } => gpu::pack(out).map(drop),
-        Task::Gpu { action: None, simulated, minutes, out } => gpu::gpu(simulated, minutes, out),
+        Task::Shims { args, new } => return wheel::shims(&args, new),
+        Task::Fuzz { seconds } => return fuzz::fuzz(seconds),
+        Task::Figures { arguments } => return figures::figures(&arguments),
+        Task::Frameworks { names } => return frameworks::frameworks(&names),
+        Task::Bugs(args) => return bugs::bugs(bugs::BUGS, &args),
+        Task::Matrix(args) => return bugs::bugs(bugs::MATRIX, &args),
+        Task::Score(args) => return score::score(&args),
+        Task::Picture => return figures::figures(&["--picture".to_owned()]),
+        Task::Bench => return bench(&["hit_path", "stalls", "replay", "decode"]),
+        Task::Instructions => return instructions(),
+        Task::Capi { out } => capi::build(out)?,
         Task::Simcuda { out } => {
             let out = out.unwrap_or_else(|| target().join("simcuda"));
-            let folder = simcuda::build_in(&out, &Toolchain::local())?;
-            println!("{}", folder.display());
-            Ok(())
+            simcuda::build_in(out, &Toolchain::local())?
         }
-        Task::Stubs { wheel_libs, out } => stubs::stubs(&wheel_libs, &out),
-        Task::Torch { torch, arguments } => torch::torch(&torch, &arguments),
-        Task::Python { torch } => {
-            if let Outcome::Skipped(reason) = python::test(&torch)? {
-                eprintln!("skipped: {reason}");
-            }
-            Ok(())
-        }
-        Task::TorchTests { checkout, torch, words } => {
-            python::torch_tests(&checkout, &torch, &words)
-        }
-        Task::Shims { args, new } => wheel::shims(&args, new),
-        Task::Wheel(args) => {
-            println!("{}", wheel::wheel(&args)?.display());
-            Ok(())
-        }
-        Task::SimWheel(args) => {
-            println!("{}", sim_wheel::sim_wheel(&args)?.display());
-            Ok(())
-        }
+        Task::Wheel(args) => wheel::wheel(&args)?,
+        Task::SimWheel(args) => wheel::sim_wheel(&args)?,
         Task::Native { out } => {
-            let out = out.unwrap_or_else(|| target().join("native/local"));
-            println!("{}", wheel::native(None, &out)?.display());
-            Ok(())
+            let out = out.unwrap_or_else(|| wheel::native_folder("local"));
+            wheel::native(&Toolchain::local(), out)?
         }
-        Task::Fuzz { seconds } => fuzz::fuzz(seconds),
-        Task::Figures { arguments } => figures::figures(&arguments),
-        Task::Frameworks { names } => frameworks::frameworks(&names),
-        Task::Bugs(args) => bugs::bugs(bugs::BUGS, &args),
-        Task::Matrix(args) => bugs::bugs(bugs::MATRIX, &args),
-        Task::Score(args) => score::score(&args),
-        Task::Picture => figures::figures(&["--picture".to_owned()]),
-        Task::Bench => bench(&["hit_path", "stalls", "replay", "decode"]),
-        Task::Instructions => instructions(),
-    }
+    };
+    println!("{}", made.display());
+    Ok(())
 }
 
 fn lint() -> Result<()> {
-    cargo(&["fmt", "--all", "--check"])?;
+    cmd!("cargo fmt --all --check").run()?;
     for engines in ["engines/Cargo.toml", "engines/mistral/Cargo.toml"] {
-        cargo(&["fmt", "--all", "--check", "--manifest-path", engines])?;
+        cmd!("cargo fmt --all --check --manifest-path {engines}").run()?;
     }
-    cargo(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"])?;
+    cmd!("cargo clippy --workspace --all-targets -- --deny warnings").run()?;
     oldest_rust()?;
-    let mut doc = Command::new("cargo");
-    doc.args(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "--deny warnings");
-    run(doc)
+    Ok(cmd!("cargo doc --workspace --no-deps").env("RUSTDOCFLAGS", "--deny warnings").run()?)
 }
 
 /// What engines build, with all its features, by the oldest Rust that its manifests promise.
 fn oldest_rust() -> Result<()> {
-    let is_there = Command::new("rustup").args(["run", OLDEST_RUST, "rustc", "--version"]).output();
-    if !is_there.is_ok_and(|output| output.status.success()) {
+    if cmd!("rustup run {OLDEST_RUST} rustc --version").quiet().ignore_stdout().run().is_err() {
         eprintln!("skipped: no Rust {OLDEST_RUST}; `rustup toolchain install {OLDEST_RUST}`");
         return Ok(());
     }
-    let mut check = Command::new("rustup");
-    check.args(["run", OLDEST_RUST, "cargo", "check", "--all-features"]);
-    for name in ["drystone", "drystone-cuda", "drystone-cudarc"] {
-        check.args(["--package", name]);
-    }
-    check.env("RUSTFLAGS", "--deny warnings").env("CARGO_TARGET_DIR", target().join("oldest"));
-    run(check)
+    let builds = target().join("oldest");
+    let check = cmd!(
+        "rustup run {OLDEST_RUST} cargo check --all-features
+        --package drystone --package drystone-cuda --package drystone-cudarc"
+    );
+    Ok(check.env("RUSTFLAGS", "--deny warnings").env("CARGO_TARGET_DIR", builds).run()?)
 }
 
 fn bench(names: &[&str]) -> Result<()> {
-    names
-        .iter()
-        .try_for_each(|name| cargo(&["bench", "--package", "drystone-benches", "--bench", name]))
+    let names = names.iter().flat_map(|name| ["--bench", name]);
+    Ok(cmd!("cargo bench --package drystone-benches {names...}").run()?)
 }
 
 fn instructions() -> Result<()> {
     // The runner must have the version of the library.
-    cargo(&["install", "--locked", "--version", GUNGRAUN_VERSION, "gungraun-runner"])?;
+    cmd!("cargo install --locked --version {GUNGRAUN_VERSION} gungraun-runner").run()?;
     bench(&["instructions"])
 }

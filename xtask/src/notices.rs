@@ -3,14 +3,14 @@
 //! Invariant: every crate that the library or the command is linked with is named, with the text of
 //! its licences as its package has it, each text once.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use crate::package::metadata;
+use crate::command::sh;
+use crate::package::{list, metadata};
 
 /// What the file is called.
 pub const NAME: &str = "THIRD-PARTY-NOTICES";
@@ -19,21 +19,21 @@ pub const SHIPPED: [&str; 2] = ["drystone-preload", "drystone-cli"];
 pub const SIMULATED: [&str; 3] = ["drystone-simcuda", "drystone-simcudart", "drystone-cli"];
 /// How files with licences begin.
 const LICENCES: [&str; 5] = ["LICENSE", "LICENCE", "COPYING", "NOTICE", "UNLICENSE"];
+/// For whom, and with what.
+const OPTIONS: &str =
+    "--locked --features drystone-cli/parquet --filter-platform x86_64-unknown-linux-gnu";
+const HEAD: &str = "Drystone's libraries and command are linked with these packages of crates.io, \
+    and with Rust's standard library (MIT OR Apache-2.0, https://www.rust-lang.org). Wheels are \
+    linked with LLVM's libunwind (Apache-2.0 WITH LLVM-exception, https://llvm.org) besides.\n\n";
 
-/// The whole file, for crates that are shipped.
-pub fn text(shipped: &[&str]) -> Result<String> {
-    let platform = ["--filter-platform", "x86_64-unknown-linux-gnu"];
-    let options = [&["--locked", "--features", "drystone-cli/parquet"], &platform[..]].concat();
-    let metadata = metadata(&options)?;
+/// Writes the file into a folder, for crates that are shipped.
+pub fn write(folder: &Path, shipped: &[&str]) -> Result<()> {
+    let metadata = metadata(OPTIONS)?;
     let linked = linked(&metadata, shipped)?;
-    let mut text = "Drystone's libraries and command are linked with these packages of crates.io, \
-                    and with Rust's standard library (MIT OR Apache-2.0, \
-                    https://www.rust-lang.org). Wheels are linked with LLVM's libunwind \
-                    (Apache-2.0 WITH LLVM-exception, https://llvm.org) besides.\n\n"
-        .to_owned();
+    let mut text = HEAD.to_owned();
     let mut texts: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for package in list(&metadata, "packages")? {
-        if !linked.contains(&package["id"].to_string()) || !package["source"].is_string() {
+        if !linked.contains(&package["id"]) || !package["source"].is_string() {
             continue;
         }
         let field = |key: &str| package[key].as_str().unwrap_or("not said");
@@ -46,47 +46,36 @@ pub fn text(shipped: &[&str]) -> Result<String> {
     for (licence, packages) in texts {
         text += &format!("\n{}\n{}\n\n{}\n", "-".repeat(80), packages.join(", "), licence.trim());
     }
-    Ok(text)
+    Ok(sh().write_file(folder.join(NAME), text)?)
 }
 
 /// The packages that are linked in, over any number of others.
-fn linked(metadata: &Value, shipped: &[&str]) -> Result<BTreeSet<String>> {
-    let nodes = list(&metadata["resolve"], "nodes")?;
-    let nodes: BTreeMap<String, &Value> =
-        nodes.iter().map(|node| (node["id"].to_string(), node)).collect();
+fn linked<'a>(metadata: &'a Value, shipped: &[&str]) -> Result<HashSet<&'a Value>> {
+    let nodes = list(&metadata["resolve"], "nodes")?.iter();
+    let nodes: HashMap<_, _> = nodes.map(|node| (&node["id"], node)).collect();
     let packages = list(metadata, "packages")?.iter();
     let roots = packages.filter(|package| shipped.iter().any(|name| package["name"] == *name));
-    let mut next: Vec<String> = roots.map(|package| package["id"].to_string()).collect();
-    let mut found = BTreeSet::new();
+    let mut next: Vec<_> = roots.map(|package| &package["id"]).collect();
+    let mut found = HashSet::new();
     while let Some(id) = next.pop() {
-        if found.contains(&id) {
+        if !found.insert(id) {
             continue;
         }
-        for dependency in list(nodes.get(&id).context("cargo metadata lacks a package")?, "deps")? {
+        for dependency in list(nodes.get(id).context("cargo metadata lacks a package")?, "deps")? {
             // Neither of tests nor of build scripts.
             if list(dependency, "dep_kinds")?.iter().any(|kind| kind["kind"].is_null()) {
-                next.push(dependency["pkg"].to_string());
+                next.push(&dependency["pkg"]);
             }
         }
-        found.insert(id);
     }
     Ok(found)
 }
 
 fn licences(folder: &Path) -> Result<Vec<String>> {
-    let mut found = Vec::new();
-    let entries = fs::read_dir(folder).with_context(|| format!("read {}", folder.display()))?;
-    for entry in entries {
-        let entry = entry.with_context(|| format!("read {}", folder.display()))?;
-        let name = entry.file_name().to_string_lossy().to_uppercase();
-        if LICENCES.iter().any(|beginning| name.starts_with(beginning)) && entry.path().is_file() {
-            let text = fs::read_to_string(entry.path());
-            found.push(text.with_context(|| format!("read {}", entry.path().display()))?);
-        }
-    }
-    Ok(found)
-}
-
-fn list<'a>(value: &'a Value, key: &str) -> Result<&'a Vec<Value>> {
-    value[key].as_array().with_context(|| format!("cargo metadata has no {key}"))
+    let is_licence = |file: &Path| {
+        let name = file.file_name().unwrap_or_default().to_string_lossy().to_uppercase();
+        LICENCES.iter().any(|beginning| name.starts_with(beginning)) && file.is_file()
+    };
+    let files = sh().read_dir(folder)?.into_iter().filter(|file| is_licence(file));
+    files.map(|file| Ok(sh().read_file(file)?)).collect()
 }

@@ -3,67 +3,56 @@
 //!
 //! Invariant: a part that fails stops no other, and the command fails if any did.
 
-use std::time::{Duration, Instant};
+use std::fmt;
+use std::time::Instant;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, ensure};
 
-/// How a part ended that did not fail.
-pub enum Outcome {
-    Passed,
-    /// It cannot run on this machine, for this reason.
-    Skipped(String),
+/// Why a part cannot run on this machine; no failure.
+#[derive(Debug)]
+pub struct Skipped(pub String);
+
+impl fmt::Display for Skipped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "skipped: {}", self.0)
+    }
 }
+
+impl std::error::Error for Skipped {}
 
 /// What a part is called, and what it does.
-pub type Part = (&'static str, fn() -> Result<Outcome>);
-
-struct Row {
-    name: &'static str,
-    outcome: Result<Outcome>,
-    took: Duration,
-}
+pub type Part = (&'static str, fn() -> Result<()>);
 
 /// Runs all of them in order, and fails if one does.
 pub fn run(parts: &[Part]) -> Result<()> {
-    let mut rows = Vec::new();
-    for (index, &(name, body)) in parts.iter().enumerate() {
+    let mut table = String::new();
+    let (mut failed, mut skipped) = (Vec::new(), 0);
+    let width = parts.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
+    for (index, (name, body)) in parts.iter().enumerate() {
         let place = format!("[{}/{}] {name}", index + 1, parts.len());
         eprintln!("\n{place}");
         let start = Instant::now();
-        let row = Row { name, outcome: body(), took: start.elapsed() };
-        eprintln!("{place} ... {}, {} s", row.result(), row.took.as_secs());
-        rows.push(row);
+        let outcome = body();
+        let seconds = start.elapsed().as_secs();
+        let result = match outcome {
+            Ok(()) => "ok".to_owned(),
+            Err(error) if error.is::<Skipped>() => {
+                skipped += 1;
+                error.to_string()
+            }
+            Err(error) => {
+                failed.push((*name, error));
+                "FAILED".to_owned()
+            }
+        };
+        eprintln!("{place} ... {result}, {seconds} s");
+        table += &format!("{name:width$}  {seconds:7}  {result}\n");
     }
-    print(&rows);
-    let failed: Vec<_> = rows.iter().filter(|row| row.outcome.is_err()).map(|r| r.name).collect();
-    if !failed.is_empty() {
-        bail!("failed: {}", failed.join("; "));
-    }
+    eprintln!("\n{:width$}  seconds  result\n{table}", "part");
+    let passed = parts.len() - failed.len() - skipped;
+    eprintln!("{passed} parts passed, {} failed, {skipped} skipped", failed.len());
+    failed.iter().for_each(|(name, error)| eprintln!("\n{name}: {error:#}"));
+    let names: Vec<_> = failed.iter().map(|(name, _)| *name).collect();
+    ensure!(failed.is_empty(), "failed: {}", names.join("; "));
     Ok(())
-}
-
-impl Row {
-    fn result(&self) -> String {
-        match &self.outcome {
-            Ok(Outcome::Passed) => "ok".to_owned(),
-            Ok(Outcome::Skipped(reason)) => format!("skipped: {reason}"),
-            Err(_) => "FAILED".to_owned(),
-        }
-    }
-}
-
-fn print(rows: &[Row]) {
-    let width = rows.iter().map(|row| row.name.len()).max().unwrap_or_default();
-    eprintln!("\n{:width$}  seconds  result", "part");
-    for row in rows {
-        eprintln!("{:width$}  {:7}  {}", row.name, row.took.as_secs(), row.result());
-    }
-    let failed = rows.iter().filter(|row| row.outcome.is_err()).count();
-    let passed = rows.iter().filter(|row| matches!(row.outcome, Ok(Outcome::Passed))).count();
-    eprintln!("{passed} parts passed, {failed} failed, {} skipped", rows.len() - passed - failed);
-    for row in rows {
-        if let Err(error) = &row.outcome {
-            eprintln!("\n{}: {error:#}", row.name);
-        }
-    }
 }

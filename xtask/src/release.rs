@@ -4,50 +4,50 @@
 //! which commands a person gives. Invariant: what is made comes from one commit, and what is
 //! installed is tried outside of the checkout.
 
-use std::fs;
+use std::env::consts::ARCH;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
-use crate::command::{self, cargo, install, root, run, target};
-use crate::files::{copy, made_folder};
-use crate::parts::{self, Outcome, Part};
-use crate::wheel::{self, ShimArgs, WheelArgs};
-use crate::wheel_tools::{tools, with};
-use crate::{capi, notices, package, python, sim_wheel};
+use crate::command::{cmd, copy, install, made_folder, root, sh, target};
+use crate::parts::{self, Part, Skipped};
+use crate::toolchain::with_tools;
+use crate::wheel::{self, SimWheelArgs, WheelArgs};
+use crate::{capi, notices, package, python};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// The crates whose libraries and programs are shipped as such.
-const SHIPPED: &str = "drystone-library drystone-preload drystone-cli drystone-simcuda \
-    drystone-simcudart";
+const SHIPPED: [&str; 5] = [
+    "drystone-library",
+    "drystone-preload",
+    "drystone-cli",
+    "drystone-simcuda",
+    "drystone-simcudart",
+];
 
 const PARTS: [Part; 10] = [
     ("versions agree, the changelog has this one", versions),
     ("licences of dependencies", licences),
     ("public interface against the last tag", semver),
-    ("crates, in order, as they would be published", || done(package::publish_dry_run)),
+    ("crates, in order, as they would be published", package::publish_dry_run),
     ("source archive", source_archive),
     ("bills of materials", bills_of_materials),
     ("C library", c_library),
     ("wheel of the allocator, its source archive", allocator_wheel),
-    ("wheel of the simulated device", || done(|| sim_wheel::released(folder()?))),
+    ("wheel of the simulated device", sim_wheel),
     ("wheels outside of the checkout", try_wheels),
 ];
 
-fn done(part: impl FnOnce() -> Result<()>) -> Result<Outcome> {
-    part().map(|()| Outcome::Passed)
-}
-
 /// Makes it all. A dry run takes a changelog without a date, and a checkout with changes.
 pub fn release(is_dry: bool) -> Result<()> {
-    let _ = fs::remove_dir_all(target().join("release-of").join(VERSION));
+    sh().remove_path(folder()?)?;
     let lacking = lacking()?;
     lacking.iter().for_each(|what| eprintln!("not ready: {what}"));
     ensure!(is_dry || lacking.is_empty(), "this is no release yet: {}", lacking.join("; "));
     parts::run(&PARTS)?;
-    checksums()?;
+    let (folder, script) = (folder()?, "sha256sum -- *[!S] > SHA256SUMS && cat SHA256SUMS");
+    cmd!("env --chdir={folder} sh -c {script}").run()?;
     println!("{}", what_is_left(&lacking)?);
     Ok(())
 }
@@ -57,24 +57,16 @@ fn folder() -> Result<PathBuf> {
     made_folder(target().join("release-of").join(VERSION))
 }
 
-/// What a program prints.
-fn said(program: &str, arguments: &[&str]) -> Result<String> {
-    let mut command = Command::new(program);
-    command.args(arguments);
-    Ok(command::said(command)?.trim().to_owned())
-}
-
 /// What keeps this commit from being the release.
 fn lacking() -> Result<Vec<String>> {
     let mut lacking = Vec::new();
-    if !said("git", &["status", "--porcelain"])?.is_empty() {
+    if !cmd!("git status --porcelain").read()?.is_empty() {
         lacking.push("the checkout has changes that no commit has".to_owned());
     }
-    if !said("git", &["tag", "--list", &format!("v{VERSION}")])?.is_empty() {
+    if !cmd!("git tag --list v{VERSION}").read()?.is_empty() {
         lacking.push(format!("the tag v{VERSION} is there already"));
     }
-    let changelog = fs::read_to_string(root().join("CHANGELOG.md"))?;
-    if !changelog.contains(&format!("\n## {VERSION} (")) {
+    if !sh().read_file("CHANGELOG.md")?.contains(&format!("\n## {VERSION} (")) {
         lacking.push(format!("CHANGELOG.md has no heading `## {VERSION} (DATE)`"));
     }
     Ok(lacking)
@@ -82,181 +74,144 @@ fn lacking() -> Result<Vec<String>> {
 
 /// The changelog's text of a version, below its heading.
 fn notes(changelog: &str, version: &str) -> Option<String> {
-    let sections = changelog.split("\n## ").skip(1);
-    let mut of_version = sections.filter_map(|section| section.split_once('\n'));
-    let is_it = |heading: &str| {
-        let mut words = heading.split([' ', ':']);
-        words.any(|word| word == version)
-    };
-    let (_, text) = of_version.find(|(heading, _)| is_it(heading))?;
+    let mut sections = changelog.split("\n## ").skip(1).filter_map(|one| one.split_once('\n'));
+    let (_, text) =
+        sections.find(|(heading, _)| heading.split([' ', ':']).any(|word| word == version))?;
     Some(text.trim().to_owned() + "\n")
 }
 
-fn versions() -> Result<Outcome> {
-    let mut test = Command::new("python3");
-    test.args(["-B", "-m", "unittest", "test_wheel.Version"]);
-    test.current_dir(root().join("python/tests")).env("PYTHONPATH", python::test_paths()?);
-    run(test)?;
-    let changelog = fs::read_to_string(root().join("CHANGELOG.md"))?;
-    let notes = notes(&changelog, VERSION);
+fn versions() -> Result<()> {
+    let (tests, paths) = (root().join("python/tests"), python::test_paths()?);
+    cmd!("env --chdir={tests} PYTHONPATH={paths} python3 -B -m unittest test_wheel.Version")
+        .run()?;
+    let notes = notes(&sh().read_file("CHANGELOG.md")?, VERSION);
     let notes = notes.with_context(|| format!("CHANGELOG.md does not speak of {VERSION}"))?;
-    fs::write(folder()?.join("NOTES.md"), notes)?;
-    Ok(Outcome::Passed)
+    Ok(sh().write_file(folder()?.join("NOTES.md"), notes)?)
 }
 
-fn licences() -> Result<Outcome> {
+/// What dependencies may be, by `deny.toml`.
+pub fn licences() -> Result<()> {
     install("deny")?;
-    done(|| cargo(&["deny", "check", "licenses", "bans", "sources"]))
+    Ok(cmd!("cargo deny check licenses bans sources").run()?)
 }
 
 /// Against the last version that was tagged; before the first there is nothing to break.
-fn semver() -> Result<Outcome> {
-    let tags = said("git", &["tag", "--list", "v*", "--merged", "HEAD", "--sort=-v:refname"])?;
+fn semver() -> Result<()> {
+    let tags = cmd!("git tag --list v* --merged HEAD --sort=-v:refname").read()?;
     let Some(last) = tags.lines().find(|tag| *tag != format!("v{VERSION}")) else {
-        return Ok(Outcome::Skipped("no version is tagged before this one".to_owned()));
+        bail!(Skipped("no version is tagged before this one".to_owned()));
     };
     install("semver-checks")?;
-    let mut check = Command::new("cargo");
-    check.args(["semver-checks", "--baseline-rev", last]);
-    for (name, _) in package::published()? {
-        check.args(["--package", &name]);
-    }
-    done(|| run(check))
+    let crates = package::published()?.into_iter().flat_map(|(name, _)| ["--package".into(), name]);
+    Ok(cmd!("cargo semver-checks --baseline-rev {last} {crates...}").run()?)
 }
 
-fn source_archive() -> Result<Outcome> {
+fn source_archive() -> Result<()> {
     let name = format!("drystone-{VERSION}");
     let archive = folder()?.join(format!("repository-{name}.tar.gz"));
-    let mut pack = Command::new("git");
-    pack.args(["archive", "--format", "tar.gz", "--prefix", &format!("{name}/"), "--output"]);
-    pack.arg(&archive).arg("HEAD");
-    run(pack)?;
+    cmd!("git archive --format tar.gz --prefix {name}/ --output {archive} HEAD").run()?;
     // It is a whole: cargo reads every manifest and the lock from it alone.
-    let unpacked = tempfile::tempdir()?;
-    let mut unpack = Command::new("tar");
-    unpack.arg("-xzf").arg(&archive).arg("-C").arg(unpacked.path());
-    run(unpack)?;
-    let mut read = Command::new("cargo");
-    read.args(["metadata", "--locked", "--format-version", "1"]).stdout(Stdio::null());
-    read.current_dir(unpacked.path().join(name));
-    done(|| run(read))
+    let unpacked = sh().create_temp_dir()?;
+    let to = unpacked.path();
+    cmd!("tar -xzf {archive} -C {to}").run()?;
+    let read = cmd!("env --chdir={to}/{name} cargo metadata --locked --format-version 1");
+    Ok(read.ignore_stdout().run()?)
 }
 
-fn c_library() -> Result<Outcome> {
-    let name = format!("libdrystone-{VERSION}-{}-linux", std::env::consts::ARCH);
-    let built = capi::build(Some(target().join("release-of/c").join(&name)))?;
+fn c_library() -> Result<()> {
+    let name = format!("libdrystone-{VERSION}-{ARCH}-linux");
+    let folders = target().join("release-of/c");
+    let built = capi::build(Some(folders.join(&name)))?;
     for licence in ["LICENSE-APACHE", "LICENSE-MIT"] {
         copy(&root().join(licence), &built.join(licence))?;
     }
-    fs::write(
-        built.join(notices::NAME),
-        notices::text(&["drystone-library", "drystone-preload"])?,
-    )?;
-    let mut pack = Command::new("tar");
-    pack.arg("-czf").arg(folder()?.join(format!("{name}.tar.gz")));
-    pack.arg("-C").arg(built.parent().context("it is in a folder")?).arg(&name);
-    done(|| run(pack))
+    notices::write(&built, &["drystone-library", "drystone-preload"])?;
+    let archive = folder()?.join(format!("{name}.tar.gz"));
+    Ok(cmd!("tar -czf {archive} -C {folders} {name}").run()?)
 }
 
-fn allocator_wheel() -> Result<Outcome> {
-    wheel::wheel(&WheelArgs { out: Some(folder()?), shims: ShimArgs::default() })?;
-    Ok(Outcome::Passed)
+fn allocator_wheel() -> Result<()> {
+    wheel::wheel(&WheelArgs { out: Some(folder()?), ..WheelArgs::default() }).map(drop)
+}
+
+fn sim_wheel() -> Result<()> {
+    wheel::sim_wheel(&SimWheelArgs { out: Some(folder()?), ..SimWheelArgs::default() }).map(drop)
 }
 
 /// As a user has them: installed with no index, no compiler and no checkout at hand; and with
 /// PyTorch, by the tests of the wheel.
-fn try_wheels() -> Result<Outcome> {
+fn try_wheels() -> Result<()> {
     let folder = folder()?;
-    let elsewhere = tempfile::tempdir()?;
-    let mut try_it = Command::new("sh");
-    try_it.arg(root().join("packaging/try.sh").canonicalize()?).arg(&folder);
-    try_it.current_dir(elsewhere.path());
-    run(try_it)?;
-    let tools = tools()?;
-    let mut check = with(&tools, tools.join("twine"))?;
-    check.args(["check", "--strict"]).args(uploads()?);
-    run(check)?;
-    python::test_wheel(&wheel_in(&folder)?)
+    let elsewhere = sh().create_temp_dir()?;
+    let (there, script) = (elsewhere.path(), root().join("packaging/try.sh"));
+    cmd!("env --chdir={there} sh {script} {folder}").run()?;
+    let uploads = uploads()?;
+    let wheel = uploads.iter().find(|file| is_named(file, &format!("drystone-{VERSION}-")));
+    let wheel = wheel.with_context(|| format!("{} has no wheel", folder.display()))?;
+    with_tools(cmd!("twine check --strict").args(&uploads))?.run()?;
+    python::test_wheel(wheel)
 }
 
 /// What goes to the package index.
 fn uploads() -> Result<Vec<PathBuf>> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(folder()?)? {
-        let path = entry?.path();
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        if name.ends_with(".whl") || name == format!("drystone-{VERSION}.tar.gz") {
-            files.push(path);
-        }
-    }
-    files.sort();
+    let mut files = sh().read_dir(folder()?)?;
+    let archive = format!("drystone-{VERSION}.tar.gz");
+    files.retain(|file| file.extension().is_some_and(|e| e == "whl") || is_named(file, &archive));
     Ok(files)
 }
 
-fn wheel_in(folder: &Path) -> Result<PathBuf> {
-    let name = format!("drystone-{VERSION}-");
-    let found = uploads()?.into_iter().find(|path| {
-        path.file_name().is_some_and(|file| file.to_string_lossy().starts_with(&name))
-    });
-    found.with_context(|| format!("{} has no wheel", folder.display()))
+fn is_named(file: &Path, beginning: &str) -> bool {
+    file.file_name().is_some_and(|name| name.to_string_lossy().starts_with(beginning))
 }
 
 /// In the form of CycloneDX, by the tool of its makers, which writes beside each manifest.
-fn bills_of_materials() -> Result<Outcome> {
+fn bills_of_materials() -> Result<()> {
     install("cyclonedx")?;
-    let metadata = package::metadata(&["--no-deps"])?;
-    let members = metadata["packages"].as_array().context("cargo names no packages")?;
     let beside = "release-bill-of-materials";
-    let form = ["--format", "json", "--spec-version", "1.5", "--no-build-deps"];
-    cargo(&[&["cyclonedx", "--override-filename", beside], &form[..]].concat())?;
-    for member in members {
+    cmd!(
+        "cargo cyclonedx --override-filename {beside}
+        --format json --spec-version 1.5 --no-build-deps"
+    )
+    .run()?;
+    let metadata = package::metadata("--no-deps")?;
+    for member in package::list(&metadata, "packages")? {
         let manifest = member["manifest_path"].as_str().context("a package has a manifest")?;
         let file = Path::new(manifest).with_file_name(format!("{beside}.json"));
-        if let Some(name) = SHIPPED.split(' ').find(|name| member["name"] == *name) {
-            fs::copy(&file, folder()?.join(format!("{name}-{VERSION}.cdx.json")))
-                .with_context(|| format!("find the bill of {name}"))?;
+        if let Some(name) = SHIPPED.iter().find(|name| member["name"] == **name) {
+            sh().copy_file(&file, folder()?.join(format!("{name}-{VERSION}.cdx.json")))?;
         }
-        let _ = fs::remove_file(file);
+        sh().remove_path(file)?;
     }
-    Ok(Outcome::Passed)
-}
-
-fn checksums() -> Result<()> {
-    let mut sum = Command::new("sh");
-    sum.args(["-c", "sha256sum -- *[!S] > SHA256SUMS && cat SHA256SUMS"]);
-    sum.current_dir(folder()?);
-    run(sum)
+    Ok(())
 }
 
 /// What takes keys, in its order.
 fn what_is_left(lacking: &[String]) -> Result<String> {
-    let folder = folder()?;
-    let here = folder.display();
-    let commit = said("git", &["rev-parse", "HEAD"])?;
-    let crates: Vec<String> =
-        package::published()?.into_iter().map(|(name, _)| format!("--package {name}")).collect();
-    let mut text = format!("\nDrystone {VERSION} of commit {commit} is in {here}\n");
-    for what in lacking {
-        text += &format!("Before the release: {what}.\n");
-    }
-    text += &format!(
-        "\nWhat is left takes keys of your own, in this order:\n\
-         1. The tag, signed by you:\n     \
-            git tag --sign v{VERSION} {commit} --file {here}/NOTES.md\n     \
-            git push origin v{VERSION}\n\
-         2. Wheels for aarch64, from the job `ship` that the tag started: put them into {here}.\n\
-         3. Crates, after `cargo login`; no version comes back once it is there:\n     \
-            cargo publish {}\n\
-         4. Wheels and source archive, with a token of the package index:\n     \
-            {}/wheel-venv/bin/twine upload {here}/*.whl {here}/drystone-{VERSION}.tar.gz\n\
-         5. The page of the release, with all other files and SHA256SUMS:\n     \
-            gh release create v{VERSION} --notes-file {here}/NOTES.md {here}/*\n\
-         6. packaging/conda/recipe.yaml, with the checksum of drystone-{VERSION}.tar.gz, to \
-         conda-forge.\n",
-        crates.join(" "),
-        target().display()
-    );
-    Ok(text)
+    let (folder, target) = (folder()?, target());
+    let (here, target) = (folder.display(), target.display());
+    let commit = cmd!("git rev-parse HEAD").read()?;
+    let crates = package::published()?.into_iter().map(|(name, _)| format!("--package {name}"));
+    let crates: Vec<String> = crates.collect();
+    let crates = crates.join(" ");
+    let before: String = lacking.iter().map(|it| format!("Before the release: {it}.\n")).collect();
+    Ok(format!(
+        "
+Drystone {VERSION} of commit {commit} is in {here}
+{before}
+What is left takes keys of your own, in this order:
+1. The tag, signed by you:
+     git tag --sign v{VERSION} {commit} --file {here}/NOTES.md
+     git push origin v{VERSION}
+2. Wheels for aarch64, from the job `ship` that the tag started: put them into {here}.
+3. Crates, after `cargo login`; no version comes back once it is there:
+     cargo publish {crates}
+4. Wheels and source archive, with a token of the package index:
+     {target}/wheel-venv/bin/twine upload {here}/*.whl {here}/drystone-{VERSION}.tar.gz
+5. The page of the release, with all other files and SHA256SUMS:
+     gh release create v{VERSION} --notes-file {here}/NOTES.md {here}/*
+6. packaging/conda/recipe.yaml, with the checksum of drystone-{VERSION}.tar.gz, to conda-forge.
+"
+    ))
 }
 
 #[cfg(test)]

@@ -5,13 +5,12 @@
 //! measurements are read from where they are, never copied.
 
 use std::path::PathBuf;
-use std::process::Command;
 use std::thread;
 
 use anyhow::{Result, bail};
 
-use crate::command::{TORCH_VERSION, root, run, target};
-use crate::torch;
+use crate::command::{TORCH_VERSION, cmd, root, target};
+use crate::torch::{self, TorchVenv};
 
 /// What has the models, without what it needs, which is installed for the tests already; and what
 /// knows the engines of convolutions, the release that the usual PyTorch requires.
@@ -47,13 +46,13 @@ pub fn score(args: &Args) -> Result<()> {
     if !truth.join("timm.csv").exists() {
         bail!("there are no measurements in {}: name their folder by --truth", truth.display());
     }
-    let torch = torch::set_up(TORCH_VERSION)?;
-    let mut score = Command::new(torch::on_top(&torch.python, "score", PACKAGES)?);
-    score.env("DRYSTONE_SIM_LIBRARIES", &torch.libraries);
-    score.arg("-B").arg(root().join("python-sim/score/score.py")).arg(truth);
-    score.args([args.timm, args.mlp, args.seed].map(|number| number.to_string()));
+    let TorchVenv { python, libraries } =
+        torch::set_up(TORCH_VERSION)?.on_top("score", PACKAGES)?;
     let cores = || thread::available_parallelism().map_or(1, usize::from);
-    score.arg(args.jobs.unwrap_or_else(cores).to_string());
-    score.arg(if args.resume { "rest" } else { "new" }).arg(target().join("score/rows"));
-    run(score)
+    let jobs = args.jobs.unwrap_or_else(cores).to_string();
+    let [timm, mlp, seed] = [args.timm, args.mlp, args.seed].map(|number| number.to_string());
+    let (rows, which) = (target().join("score/rows"), if args.resume { "rest" } else { "new" });
+    let script = "python-sim/score/score.py";
+    let score = cmd!("{python} -B {script} {truth} {timm} {mlp} {seed} {jobs} {which} {rows}");
+    Ok(score.env("DRYSTONE_SIM_LIBRARIES", libraries).run()?)
 }

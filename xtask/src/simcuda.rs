@@ -10,8 +10,7 @@ use std::time::SystemTime;
 
 use anyhow::{Context, Result};
 
-use crate::command::{root, run, target};
-use crate::files::{self, made_folder};
+use crate::command::{link, made_folder, root, sh, target};
 use crate::toolchain::Toolchain;
 
 /// Folders of the crates, in the order of linking: later ones import from `libcuda.so.1`.
@@ -19,48 +18,36 @@ const CRATES: [&str; 2] = ["simcuda", "simcudart"];
 
 /// Builds the libraries in the usual folder and returns it.
 pub fn build() -> Result<PathBuf> {
-    build_in(&target().join("simcuda"), &Toolchain::local())
+    build_in(target().join("simcuda"), &Toolchain::local())
 }
 
 /// Builds the libraries in a folder and returns it by its whole name.
-pub fn build_in(out: &Path, toolchain: &Toolchain) -> Result<PathBuf> {
-    let packages = CRATES.map(|name| format!("drystone-{name}"));
-    let built = toolchain.cargo(&packages.each_ref().map(String::as_str))?;
-    let out = made_folder(out.to_path_buf())?;
+pub fn build_in(out: PathBuf, toolchain: &Toolchain) -> Result<PathBuf> {
+    let built = toolchain.cargo(&["drystone-simcuda", "drystone-simcudart"])?;
+    let out = made_folder(out)?;
     for name in CRATES {
         let archive = built.join(format!("lib{name}.a"));
-        let folder = root().join("crates/lab").join(name).join("link");
-        for script in scripts(&folder)? {
-            link(toolchain, &archive, &script, &out, name != CRATES[0])?;
+        let mut scripts = sh().read_dir(root().join("crates/lab").join(name).join("link"))?;
+        scripts.retain(|path| path.extension().is_some_and(|extension| extension == "ld"));
+        for script in scripts {
+            link_library(toolchain, &archive, &script, &out, name != CRATES[0])?;
         }
     }
     // What programs open that were linked against the driver without its version.
-    files::link(Path::new("libcuda.so.1"), &out.join("libcuda.so"))?;
+    link(Path::new("libcuda.so.1"), &out.join("libcuda.so"))?;
     Ok(out)
 }
 
-/// The linker scripts of a folder, by name.
-fn scripts(folder: &Path) -> Result<Vec<PathBuf>> {
-    let entries = fs::read_dir(folder).with_context(|| format!("read {}", folder.display()))?;
-    let mut scripts: Vec<PathBuf> = entries
-        .map(|entry| entry.map(|entry| entry.path()))
-        .collect::<Result<_, _>>()
-        .with_context(|| format!("read {}", folder.display()))?;
-    scripts.retain(|path| path.extension().is_some_and(|extension| extension == "ld"));
-    scripts.sort();
-    Ok(scripts)
-}
-
 /// Links the library that a script is for, unless it is newer than what it is made of.
-fn link(
+fn link_library(
     toolchain: &Toolchain,
     archive: &Path,
     script: &Path,
     out: &Path,
     imports_driver: bool,
 ) -> Result<()> {
-    let name = script.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    let library = out.join(&name);
+    let name = script.file_stem().context("a script has a name")?.to_string_lossy();
+    let library = out.join(&*name);
     let made = modified(&library).ok();
     if made > Some(modified(archive)?) && made > Some(modified(script)?) {
         return Ok(());
@@ -68,12 +55,12 @@ fn link(
     // A running program keeps the library it has mapped: the new one takes its place whole.
     let fresh = out.join(format!("{name}.new"));
     let mut link = toolchain.linker(archive, script, &library)?;
-    link.arg("-o").arg(&fresh).arg(format!("-Wl,-soname,{name}"));
-    link.args(["-Wl,--gc-sections", "-Wl,-z,now", "-Wl,-z,nodelete", "-Wl,--no-undefined"]);
+    link = link.arg("-o").arg(&fresh).arg(format!("-Wl,-soname,{name}"));
+    link = link.args(["-Wl,--gc-sections", "-Wl,-z,now", "-Wl,-z,nodelete", "-Wl,--no-undefined"]);
     if imports_driver {
-        link.arg("-Wl,-rpath,$ORIGIN").arg(out.join("libcuda.so.1"));
+        link = link.arg("-Wl,-rpath,$ORIGIN").arg(out.join("libcuda.so.1"));
     }
-    run(link)?;
+    link.run()?;
     fs::rename(&fresh, &library).with_context(|| format!("make {}", library.display()))
 }
 

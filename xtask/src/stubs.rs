@@ -7,14 +7,13 @@
 
 pub mod imports;
 
-use std::fs;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, ensure};
+use xshell::Cmd;
 
-use crate::command::{root, run};
-use crate::files::write_if_changed;
+use crate::command::{root, sh, write_if_changed};
 use crate::simcuda;
 use crate::toolchain::Toolchain;
 use imports::{Imports, Names};
@@ -47,9 +46,7 @@ pub fn make(
     toolchain: &Toolchain,
 ) -> Result<Vec<String>> {
     let imports = imports::read_all(wheel_libraries)?;
-    if imports.0.is_empty() {
-        bail!("no library in {wheel_libraries:?} needs one of NVIDIA's");
-    }
+    ensure!(!imports.0.is_empty(), "no library in {wheel_libraries:?} needs one of NVIDIA's");
     make_of(&imports, simulated, out, toolchain)?;
     Ok(imports.0.into_keys().collect())
 }
@@ -61,67 +58,37 @@ pub fn make_of(
     out: &Path,
     toolchain: &Toolchain,
 ) -> Result<()> {
-    fs::create_dir_all(out).with_context(|| format!("make {}", out.display()))?;
-    let mut answers = Vec::new();
     let mut is_new = false;
-    for name in ANSWERS {
-        let object = out.join(format!("{name}.o"));
-        is_new |= compile(name, &object, out, toolchain)?;
-        answers.push(object);
+    let answers = ANSWERS.map(|name| out.join(name).with_extension("o"));
+    for (name, object) in ANSWERS.iter().zip(&answers) {
+        let source = root().join(format!("xtask/stubs/{name}.c"));
+        let text = sh().read_file(&source)?;
+        if write_if_changed(&object.with_extension("c"), &text)? || !object.exists() {
+            let compile = cc(toolchain)?.args(["-ffunction-sections", "-fdata-sections", "-c"]);
+            compile.arg(source).arg("-o").arg(object).run()?;
+            is_new = true;
+        }
     }
     for (library, names) in &imports.0 {
-        let stub = Stub { names, file: out.join(library), answers: &answers, simulated };
-        stub.link(library, is_new, toolchain)?;
+        let [file, source, versions] =
+            ["", ".c", ".ld"].map(|ending| out.join(format!("{library}{ending}")));
+        let has_other_names = write_if_changed(&source, &stub_source(names))?;
+        let has_other_versions = write_if_changed(&versions, &version_script(names))?;
+        if !is_new && !has_other_names && !has_other_versions && file.exists() {
+            continue;
+        }
+        let link = cc(toolchain)?.args(["-shared", "-Wl,--gc-sections", "-Wl,-rpath,$ORIGIN"]);
+        let link = link.arg(format!("-Wl,-soname,{library}")).arg(source).args(&answers);
+        let link = link.arg(format!("-Wl,--version-script={}", versions.display()));
+        let link = link.arg(simulated.join("libcuda.so.1"));
+        link.args(["-Wl,--as-needed", "-ldl", "-lpthread", "-o"]).arg(file).run()?;
     }
     Ok(())
 }
 
-/// Compiles answers, unless they are up to date; says whether they were not.
-fn compile(name: &str, object: &Path, out: &Path, toolchain: &Toolchain) -> Result<bool> {
-    let source = root().join(format!("xtask/stubs/{name}.c"));
-    let text = fs::read_to_string(&source).with_context(|| format!("read {}", source.display()))?;
-    let is_new = write_if_changed(&out.join(format!("{name}.c")), &text)? || !object.exists();
-    if is_new {
-        let mut compile = cc(toolchain)?;
-        compile.args(["-ffunction-sections", "-fdata-sections", "-c"]);
-        compile.arg(&source).arg("-o").arg(object);
-        run(compile)?;
-    }
-    Ok(is_new)
-}
-
-fn cc(toolchain: &Toolchain) -> Result<Command> {
-    let mut cc = toolchain.cc()?;
-    // A stub has fewer parameters than what it stands for.
-    cc.args(["-O1", "-w", "-fPIC", "-fno-builtin", "-fvisibility=default"]);
-    Ok(cc)
-}
-
-/// A library to be made: what it exports, where it goes, and what it is made of.
-struct Stub<'a> {
-    names: &'a Names,
-    file: PathBuf,
-    answers: &'a [PathBuf],
-    simulated: &'a Path,
-}
-
-impl Stub<'_> {
-    fn link(&self, library: &str, is_forced: bool, toolchain: &Toolchain) -> Result<()> {
-        let beside = |ending: &str| self.file.with_file_name(format!("{library}.{ending}"));
-        let (source, versions) = (beside("c"), beside("ld"));
-        let is_new = write_if_changed(&source, &stub_source(self.names))?;
-        let is_new = write_if_changed(&versions, &version_script(self.names))? || is_new;
-        if !(is_new || is_forced) && self.file.exists() {
-            return Ok(());
-        }
-        let mut link = cc(toolchain)?;
-        link.args(["-shared", "-Wl,--gc-sections", "-Wl,-rpath,$ORIGIN"]);
-        link.arg(format!("-Wl,-soname,{library}")).arg(&source).args(self.answers);
-        link.arg(format!("-Wl,--version-script={}", versions.display()));
-        link.arg(self.simulated.join("libcuda.so.1"));
-        link.args(["-Wl,--as-needed", "-ldl", "-lpthread", "-o"]).arg(&self.file);
-        run(link)
-    }
+/// A compiler of stubs, which have fewer parameters than what they stand for.
+fn cc(toolchain: &Toolchain) -> Result<Cmd<'static>> {
+    Ok(toolchain.cc()?.args(["-O1", "-w", "-fPIC", "-fno-builtin", "-fvisibility=default"]))
 }
 
 /// The generated functions: weak, so that those of `answers.c` take their places.
@@ -137,7 +104,7 @@ fn stub_source(names: &Names) -> String {
          #define WORKER(name) __attribute__((weak)) int name(void) \\\n\
            { simcuda_count(#name); work(); return 0; }\n",
     );
-    for name in names.values().flatten() {
+    for (_, name) in names {
         text.push_str(&format!("{}({name})\n", kind(name)));
     }
     text
@@ -156,13 +123,18 @@ fn kind(name: &str) -> &'static str {
 }
 
 fn version_script(names: &Names) -> String {
-    let mut text = String::new();
-    for (version, names) in names {
-        let list: String = names.iter().map(|name| format!("  {name};\n")).collect();
-        let begin = if version.is_empty() { String::new() } else { format!("{version} ") };
-        text.push_str(&format!("{begin}{{\nglobal:\n{list}local:\n  *;\n}};\n"));
+    let mut lists = BTreeMap::<&str, String>::new();
+    for (version, name) in names {
+        *lists.entry(version).or_default() += &format!("  {name};\n");
     }
-    if text.is_empty() { "{ local: *; };\n".to_owned() } else { text }
+    if lists.is_empty() {
+        return "{ local: *; };\n".to_owned();
+    }
+    let of_version = |(version, list): (&str, String)| {
+        let begin = if version.is_empty() { String::new() } else { format!("{version} ") };
+        format!("{begin}{{\nglobal:\n{list}local:\n  *;\n}};\n")
+    };
+    lists.into_iter().map(of_version).collect()
 }
 
 #[cfg(test)]

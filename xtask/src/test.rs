@@ -3,13 +3,10 @@
 //! Lives here: the parts, cheap ones first, and what tests find in their environment. The simulated
 //! CUDA libraries come before any real ones; what cannot be had on this machine is left out aloud.
 
-use std::path::PathBuf;
-use std::process::Command;
-
 use anyhow::{Context, Result};
 
-use crate::command::{TORCH_VERSION, path_after, root};
-use crate::parts::{self, Outcome, Part};
+use crate::command::{TORCH_VERSION, cmd, path_after, root};
+use crate::parts::{self, Part};
 use crate::{capi, python, simcuda, suite, torch, venv};
 
 /// Random runs of each test that counts them; `cargo test` alone makes fewer.
@@ -17,9 +14,9 @@ const SEEDS: &str = "10000";
 
 const PARTS: [Part; 7] = [
     ("house rules and unit tests", unit),
-    ("simulated CUDA libraries are built", || simcuda::build().map(|_| Outcome::Passed)),
-    ("C library is built as shipped", || capi::assemble(None).map(|_| Outcome::Passed)),
-    ("PyTorch is installed (2.3 GB, once)", install),
+    ("simulated CUDA libraries are built", || simcuda::build().map(drop)),
+    ("C library is built as shipped", || capi::assemble(None).map(drop)),
+    ("PyTorch is installed (2.3 GB, once)", || torch::or_skipped(TORCH_VERSION).map(drop)),
     ("all tests of all crates, on the simulated CUDA", all),
     ("PyTorch on the simulated CUDA", torch::test),
     ("Python package", || python::test(TORCH_VERSION)),
@@ -45,62 +42,33 @@ pub fn test() -> Result<()> {
 fn shortage_of_disk() -> Option<String> {
     let disk = rustix::fs::statvfs(root()).ok()?;
     let free_bytes = disk.f_bavail.saturating_mul(disk.f_frsize);
-    (free_bytes < DISK_BYTES).then(|| {
-        let mib = |bytes: u64| bytes >> 20;
-        format!(
-            "the disk has {} MiB free; from nothing, all tests write {} MiB",
-            mib(free_bytes),
-            mib(DISK_BYTES)
-        )
+    let (free, wanted) = (free_bytes >> 20, DISK_BYTES >> 20);
+    (free < wanted).then(|| {
+        format!("the disk has {free} MiB free; from nothing, all tests write {wanted} MiB")
     })
 }
 
 /// What needs nothing but the crates: a mistake shows here first.
-fn unit() -> Result<Outcome> {
-    let mut units = Command::new("cargo");
-    units.args(["test", "--workspace", "--no-fail-fast", "--quiet"]);
-    units.args(["--lib", "--bins", "--test", "tidy"]);
-    suite::run(units)?;
+fn unit() -> Result<()> {
+    suite::run(cmd!("cargo test --workspace --no-fail-fast --quiet --lib --bins --test house"))?;
     // What is built only where a program asks for it.
-    let mut features = Command::new("cargo");
-    features.args(["test", "--quiet", "--package", "drystone", "--all-features"]);
-    features.args(["--test", "features"]);
-    suite::run(features)?;
-    Ok(Outcome::Passed)
+    suite::run(cmd!("cargo test --quiet --package drystone --all-features --test features"))
 }
 
-fn all() -> Result<Outcome> {
+fn all() -> Result<()> {
     let simulated = simcuda::build()?;
-    let mut tests = Command::new("cargo");
-    tests.args(["test", "--workspace", "--no-fail-fast"]);
-    tests.env("LD_LIBRARY_PATH", path_after(&simulated, "LD_LIBRARY_PATH")?);
-    tests.env("DRYSTONE_SIMCUDA", simulated);
-    tests.env("DRYSTONE_LIBRARY", capi::assemble(None)?.join(capi::LIBRARY));
+    let mut tests = cmd!("cargo test --workspace --no-fail-fast");
+    tests = tests.env("LD_LIBRARY_PATH", path_after(&simulated, "LD_LIBRARY_PATH")?);
+    tests = tests.env("DRYSTONE_SIMCUDA", simulated);
+    tests = tests.env("DRYSTONE_LIBRARY", capi::assemble(None)?.join(capi::LIBRARY));
     if std::env::var_os("DRYSTONE_SEEDS").is_none() {
-        tests.env("DRYSTONE_SEEDS", SEEDS);
+        tests = tests.env("DRYSTONE_SEEDS", SEEDS);
     }
-    match memory_viz() {
-        Ok(path) => {
-            tests.env("MEMORY_VIZ", path);
-        }
-        // Without a network the test that needs it says that it skips.
-        Err(error) => eprintln!("PyTorch's viewer is not at hand: {error:#}"),
+    // PyTorch's own snapshot viewer, which needs nothing else of it. Without a network the test
+    // that needs it says that it skips.
+    if let Ok((_, python)) = torch::install(TORCH_VERSION) {
+        let packages = venv::site_packages(&python)?;
+        tests = tests.env("MEMORY_VIZ", packages.join("torch/cuda/_memory_viz.py"));
     }
-    suite::run(tests)?;
-    Ok(Outcome::Passed)
-}
-
-/// Without a network there is none, and what needs it skips.
-fn install() -> Result<Outcome> {
-    Ok(match torch::install(TORCH_VERSION) {
-        Ok(_) => Outcome::Passed,
-        Err(error) => Outcome::Skipped(format!("{error:#}")),
-    })
-}
-
-/// PyTorch's own snapshot viewer, which needs nothing else of it.
-fn memory_viz() -> Result<PathBuf> {
-    let (_, python) = torch::install(TORCH_VERSION)?;
-    let path = venv::site_packages(&python)?.join("torch/cuda/_memory_viz.py");
-    path.canonicalize().with_context(|| format!("find {}", path.display()))
+    suite::run(tests)
 }

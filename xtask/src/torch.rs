@@ -5,21 +5,16 @@
 //! NVIDIA's, so that programs run in it unchanged, in as many processes as they start. It is made
 //! once; libraries are linked anew when their source changed.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
+use xshell::Cmd;
 
-use crate::command::{TORCH_VERSION, cargo, root, target};
-use crate::files::{link, made_folder};
-use crate::parts::Outcome;
-use crate::simcuda;
-use crate::stand_ins;
-use crate::stubs;
-use crate::suite;
+use crate::command::{TORCH_VERSION, cmd, link, made_folder, root, sh, target};
+use crate::parts::Skipped;
 use crate::toolchain::Toolchain;
-use crate::venv;
+use crate::{simcuda, stubs, suite, venv};
 
 /// What PyTorch imports, without NVIDIA's libraries; a client of NVML; and what builds the wheel of
 /// Drystone's package.
@@ -35,19 +30,17 @@ const MODEL_PACKAGES: &str = "torchvision==0.26.0 triton==3.6.0 transformers==5.
 const SIMULATED: [&str; 5] =
     ["libcuda.so", "libcuda.so.1", "libcudart.so.12", "libcudart.so.13", "libnvidia-ml.so.1"];
 
+/// Two devices that keep what is copied to them, tell what is done wrong, and take their time.
+pub const DEVICES: &str =
+    "memory:8GiB,devices:2,backing:true,oracle:true,kernel_us:20,event_latency_us:50";
+/// PyTorch's allocator over the driver's pools.
+pub const POOLS: &str = "backend:cudaMallocAsync";
+const STRICT: &str = "memory:8GiB,backing:true,oracle:true,strict:true";
 /// Test files of `crates/lab/simcudart/tests/torch`, each with its devices and PyTorch's allocator.
 const SUITES: [(&str, &str, &str); 4] = [
-    (
-        "test_native",
-        "memory:8GiB,devices:2,backing:true,oracle:true,kernel_us:20,event_latency_us:50",
-        "",
-    ),
-    (
-        "test_expandable",
-        "memory:8GiB,backing:true,oracle:true,strict:true",
-        "expandable_segments:True",
-    ),
-    ("test_async", "memory:8GiB,backing:true,oracle:true,strict:true", "backend:cudaMallocAsync"),
+    ("test_native", DEVICES, ""),
+    ("test_expandable", STRICT, "expandable_segments:True"),
+    ("test_async", STRICT, POOLS),
     ("test_exit", "", ""),
 ];
 
@@ -60,14 +53,21 @@ pub struct TorchVenv {
 }
 
 impl TorchVenv {
+    /// One in `target/NAME` that has packages, and sees those of this one.
+    pub fn on_top(self, name: &str, packages: &str) -> Result<Self> {
+        // What lies below may be a stand-in of NVIDIA's, where its own is wanted.
+        let wanted = format!("--no-deps --ignore-installed {packages}");
+        let python = venv::make(&target().join(name), &wanted, Some(&self.python))?;
+        Ok(Self { python, ..self })
+    }
+
     /// A command that runs Python in it.
-    pub fn python(&self) -> Command {
-        let mut python = Command::new(&self.python);
+    pub fn python(&self) -> Cmd<'static> {
+        let Self { python, libraries } = self;
         // PyTorch's own libraries look in this folder; others, such as a client of NVML, here.
-        python.env("LD_LIBRARY_PATH", &self.libraries);
-        // Triton, if it is installed, links what it compiles with the driver it finds here.
-        python.env("TRITON_LIBCUDA_PATH", &self.libraries);
-        python
+        // Triton, if it is installed, links what it compiles with the driver it finds there.
+        let python = cmd!("{python} -B").env("LD_LIBRARY_PATH", libraries);
+        python.env("TRITON_LIBCUDA_PATH", libraries)
     }
 }
 
@@ -76,13 +76,12 @@ pub fn set_up(version: &str) -> Result<TorchVenv> {
     let simulated = simcuda::build()?;
     let (folder, python) = install(version)?;
     let packages = venv::site_packages(&python)?;
-    stand_ins::declare(&packages)?;
+    cmd!("{python} -B xtask/stand_ins.py {packages}").quiet().run()?;
     let stub_folder = folder.join("stubs");
     let wheel_libraries = packages.join("torch/lib");
     let stubs = stubs::make(&[wheel_libraries], &simulated, &stub_folder, &Toolchain::local())?;
     // Where the wheel's libraries look for NVIDIA's before anywhere else.
-    let libraries = packages.join(runtime_folder(version)?);
-    fs::create_dir_all(&libraries).with_context(|| format!("make {}", libraries.display()))?;
+    let libraries = sh().create_dir(packages.join(runtime_folder(version)?))?;
     for name in SIMULATED {
         link(&simulated.join(name), &libraries.join(name))?;
     }
@@ -96,9 +95,7 @@ pub fn set_up(version: &str) -> Result<TorchVenv> {
 /// torchvision brings NVIDIA's runtime under a name of its own. vLLM takes the first that is loaded
 /// for its sleep, and NVIDIA's asks of the driver what a simulated one does not tell.
 fn replace_other_runtimes(packages: &Path, simulated: &Path) -> Result<()> {
-    let Ok(brought) = fs::read_dir(packages.join("torchvision.libs")) else { return Ok(()) };
-    for file in brought {
-        let own = file.context("read what torchvision brings")?.path();
+    for own in sh().read_dir(packages.join("torchvision.libs")).unwrap_or_default() {
         let name = own.file_name().unwrap_or_default().to_string_lossy();
         let version = name.strip_prefix("libcudart.").and_then(|name| name.rsplit_once(".so."));
         if let Some((_, version)) = version {
@@ -120,8 +117,10 @@ fn runtime_folder(version: &str) -> Result<&'static str> {
 
 /// Runs Python on the simulated device, from where the caller is; ends as it ends.
 pub fn torch(version: &str, arguments: &[String]) -> Result<()> {
-    let status =
-        set_up(version)?.python().args(arguments).status().context("cannot start Python")?;
+    let TorchVenv { python, libraries } = set_up(version)?;
+    let mut python = Command::new(python);
+    python.env("LD_LIBRARY_PATH", &libraries).env("TRITON_LIBCUDA_PATH", &libraries);
+    let status = python.args(arguments).status().context("cannot start Python")?;
     match status.code() {
         Some(0) => Ok(()),
         Some(code) => std::process::exit(code),
@@ -129,36 +128,31 @@ pub fn torch(version: &str, arguments: &[String]) -> Result<()> {
     }
 }
 
-/// Runs the tests of PyTorch on the simulated device, or says why they skip.
-pub fn test() -> Result<Outcome> {
-    if let Err(error) = install(TORCH_VERSION) {
-        // Without a network there is nothing to run.
-        return Ok(Outcome::Skipped(format!("PyTorch cannot be installed: {error:#}")));
+/// The PyTorch that tests run with, or why they skip: without a network there is none.
+pub fn or_skipped(version: &str) -> Result<TorchVenv> {
+    if let Err(error) = install(version) {
+        bail!(Skipped(format!("PyTorch cannot be installed: {error:#}")));
     }
-    let torch = set_up(TORCH_VERSION)?;
-    let mut suites = vec![preloaded(&torch)?];
-    for (file, devices, allocator) in SUITES {
-        let mut tests = torch.python();
-        tests.args(["-B", "-m", "unittest", file]);
-        tests.current_dir(root().join("crates/lab/simcudart/tests/torch"));
-        tests.env("SIMCUDA_CONF", devices).env("PYTORCH_ALLOC_CONF", allocator);
-        suites.push(tests);
-    }
-    suite::side_by_side(suites)?;
-    Ok(Outcome::Passed)
+    set_up(version)
 }
 
-/// Tests of PyTorch with Drystone's library preloaded.
-fn preloaded(torch: &TorchVenv) -> Result<Command> {
-    cargo(&["build", "--release", "--package", "drystone-preload"])?;
-    let library = target().join("release/libdrystone_preload.so");
-    let mut tests = torch.python();
-    tests.args(["-B", "-m", "unittest", "test_preload"]);
-    tests.current_dir(root().join("crates/preload/tests/torch"));
-    tests.env("SIMCUDA_CONF", "memory:8GiB,backing:true,oracle:true,strict:true");
-    tests.env("PYTORCH_ALLOC_CONF", "backend:cudaMallocAsync");
-    tests.env("LD_PRELOAD", library.canonicalize().context("find libdrystone_preload.so")?);
-    Ok(tests)
+/// Runs the tests of PyTorch on the simulated device: those of its own allocators, and those with
+/// Drystone's library preloaded.
+pub fn test() -> Result<()> {
+    let torch = or_skipped(TORCH_VERSION)?;
+    cmd!("cargo build --release --package drystone-preload").run()?;
+    let suite = |folder: &str, file, devices, allocator| {
+        let mut tests = Command::from(torch.python().args(["-m", "unittest", file]));
+        tests.current_dir(root().join(folder));
+        tests.env("SIMCUDA_CONF", devices).env("PYTORCH_ALLOC_CONF", allocator);
+        tests
+    };
+    let mut preloaded = suite("crates/preload/tests/torch", "test_preload", STRICT, POOLS);
+    preloaded.env("LD_PRELOAD", target().join("release/libdrystone_preload.so"));
+    let others = SUITES.map(|(file, devices, allocator)| {
+        suite("crates/lab/simcudart/tests/torch", file, devices, allocator)
+    });
+    suite::side_by_side([preloaded].into_iter().chain(others).collect())
 }
 
 /// The environment's folder and interpreter, with everything installed.
@@ -170,11 +164,4 @@ pub fn install(version: &str) -> Result<(PathBuf, PathBuf)> {
     let wanted = format!("--no-deps --only-binary :all: torch=={version} {PACKAGES} {models}");
     let python = venv::make(&folder.join("venv"), &wanted, None)?;
     Ok((folder, python))
-}
-
-/// An interpreter in `target/NAME` that has packages, and sees those of a PyTorch's.
-pub fn on_top(torch: &Path, name: &str, packages: &str) -> Result<PathBuf> {
-    // What lies below may be a stand-in of NVIDIA's, where its own is wanted.
-    let wanted = format!("--no-deps --ignore-installed {packages}");
-    venv::make(&target().join(name), &wanted, Some(torch))
 }

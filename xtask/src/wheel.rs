@@ -1,21 +1,21 @@
-//! The wheel of the Python package: `cargo xtask wheel`.
+//! The wheels of the Python package and of the simulated device: `cargo xtask wheel`, `sim-wheel`.
 //!
-//! Lives here: the order in which its parts are made. Rust is linked for a C library as old as that
-//! of PyTorch's own wheels (manylinux_2_28), by Zig; what is compiled for releases of PyTorch comes
-//! from `xtask/shims`; the source archive is what the wheel is built from, so that it is complete.
-//! Invariant: a wheel that this returns has passed auditwheel.
+//! Lives here: the order in which their parts are made. Rust is linked for a C library as old as
+//! that of PyTorch's own wheels (manylinux_2_28), by Zig; what is compiled for releases of PyTorch
+//! comes from `xtask/shims`; the source archive is what the wheel is built from, so that it is
+//! complete. What PyTorch imports from NVIDIA's libraries is read from its wheels for x86-64: the
+//! names are the same on every machine. Invariant: a wheel that this returns has passed auditwheel.
 
+use std::env;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::{env, fs};
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
+use xshell::Cmd;
 
-use crate::command::{cargo, root, run, said, target};
-use crate::files::{copy, made_folder};
-use crate::wheel_tools::{GLIBC, built, package, tools, triple, with};
-use crate::{capi, notices};
+use crate::command::{TORCH_VERSION, cmd, copy, made_folder, root, sh, target};
+use crate::toolchain::{GLIBC, Toolchain, with_tools};
+use crate::{capi, notices, simcuda, stubs, torch, venv};
 
 /// All releases that the package takes and the package index has.
 const TORCH_RELEASES: [&str; 14] = [
@@ -31,10 +31,10 @@ const PRODUCTS: [(&str, &str, &str); 3] = [
 const COMMAND: &str = "bin/drystone";
 /// Loaded before what is compiled for PyTorch, whoever brought them.
 const PROVIDED: [&str; 3] = ["libc10.so", "libc10_cuda.so", "libdrystone.so.1"];
-/// What the source archive holds, of the repository and of `python/`.
+/// What the source archive holds, of the repository and of `python/`, as a shell names it.
 const SOURCES: &str = ".cargo Cargo.lock Cargo.toml LICENSE-APACHE LICENSE-MIT benches crates \
-    rust-toolchain.toml xtask";
-const PACKAGE: [&str; 4] = ["README.md", "drystone", "hatch_build.py", "pyproject.toml"];
+    rust-toolchain.toml xtask python/README.md python/drystone python/hatch_build.py \
+    python/pyproject.toml";
 
 /// What to compile.
 #[derive(Args)]
@@ -55,7 +55,7 @@ impl Default for ShimArgs {
 }
 
 /// What to build.
-#[derive(Args)]
+#[derive(Args, Default)]
 pub struct WheelArgs {
     /// Where the wheel and the source archive go; `target/wheel` unless said otherwise.
     #[arg(long)]
@@ -64,44 +64,74 @@ pub struct WheelArgs {
     pub shims: ShimArgs,
 }
 
+/// What to build of the wheel of the simulated device.
+#[derive(Args)]
+pub struct SimWheelArgs {
+    /// The processor it is for, such as `aarch64`; this machine's unless said otherwise.
+    #[arg(long, default_value = env::consts::ARCH)]
+    pub machine: String,
+    /// Releases of PyTorch that run on it; each is installed the first time.
+    #[arg(long, value_name = "VERSION", num_args = 1.., default_values = [TORCH_VERSION])]
+    pub torch: Vec<String>,
+    /// Where it goes; `target/sim-wheel` unless said otherwise.
+    #[arg(long)]
+    pub out: Option<PathBuf>,
+}
+
+impl Default for SimWheelArgs {
+    fn default() -> Self {
+        Self { machine: env::consts::ARCH.into(), torch: vec![TORCH_VERSION.into()], out: None }
+    }
+}
+
 /// Builds them, and returns the wheel.
 pub fn wheel(args: &WheelArgs) -> Result<PathBuf> {
     let out = made_folder(args.out.clone().unwrap_or_else(|| target().join("wheel")))?;
-    let tools = tools()?;
     let machine = &args.shims.machine;
-    let native = native(Some((machine, &tools)), &native_folder(machine))?;
+    let native = native(&Toolchain::portable(machine), native_folder(machine))?;
     let compiled = compile(&args.shims, &[])?;
-
-    let source = stage(&target().join("sdist"))?;
-    let platform = platform(machine);
+    let source = stage()?;
     for kind in ["sdist", "wheel"] {
-        let mut build = hatchling(&tools, kind, &source, &out)?;
-        build.env("DRYSTONE_NATIVE", &native).env("DRYSTONE_COMPILED", &compiled);
-        build.env("DRYSTONE_PLATFORM", &platform);
-        run(build)?;
+        let build = hatchling(kind, &source, &out)?.env("DRYSTONE_NATIVE", &native);
+        let build = build.env("DRYSTONE_COMPILED", &compiled);
+        build.env("DRYSTONE_PLATFORM", platform(machine)).run()?;
     }
-    audited(&out, "drystone", &platform, &tools)
+    audited(&out, "drystone", machine)
 }
 
 /// A command that builds a source archive or a wheel of a folder.
-pub fn hatchling(tools: &Path, kind: &str, source: &Path, out: &Path) -> Result<Command> {
-    let mut build = with(tools, tools.join("python"))?;
-    build.args(["-m", "hatchling", "build", "--target", kind, "--directory"]).arg(out);
-    build.current_dir(source);
-    Ok(build)
+fn hatchling(kind: &str, source: &Path, out: &Path) -> Result<Cmd<'static>> {
+    with_tools(cmd!(
+        "env --chdir={source} python -m hatchling build --target {kind} --directory {out}"
+    ))
 }
 
 /// What wheels for a machine say that they run on.
-pub fn platform(machine: &str) -> String {
+fn platform(machine: &str) -> String {
     format!("manylinux_{}_{}_{machine}", GLIBC.0, GLIBC.1)
 }
 
-/// The wheel that was built in a folder, once it is known to load where it says.
-pub fn audited(out: &Path, name: &str, platform: &str, tools: &Path) -> Result<PathBuf> {
+/// The wheel that was built in a folder, once it is known to load where PyTorch's own do.
+fn audited(out: &Path, name: &str, machine: &str) -> Result<PathBuf> {
     let version = env!("CARGO_PKG_VERSION");
-    let wheel = out.join(format!("{name}-{version}-py3-none-{platform}.whl"));
-    let bytes = fs::metadata(&wheel).with_context(|| format!("find {}", wheel.display()))?.len();
-    audit(&wheel, tools)?;
+    let name = format!("{name}-{version}-py3-none-{}.whl", platform(machine));
+    let (wheel, folder) = (out.join(&name), target().join("wheel-audited"));
+    // Named after the oldest system that it serves, and nothing added: what it does not find is
+    // PyTorch's, and loaded before.
+    let audited = folder.join(name);
+    sh().remove_path(&audited)?;
+    let excluded = PROVIDED.iter().flat_map(|name| ["--exclude", name]);
+    with_tools(cmd!(
+        "auditwheel repair --plat auto --only-plat --wheel-dir {folder} {excluded...} {wheel}"
+    ))?
+    .run()?;
+    ensure!(
+        audited.exists(),
+        "{} needs a newer system than its name says: {} has the name that it may have",
+        wheel.display(),
+        folder.display()
+    );
+    let bytes = wheel.metadata().with_context(|| format!("find {}", wheel.display()))?.len();
     eprintln!("{}: {bytes} bytes", wheel.display());
     Ok(wheel)
 }
@@ -110,20 +140,20 @@ pub fn audited(out: &Path, name: &str, platform: &str, tools: &Path) -> Result<P
 /// releases are new.
 pub fn shims(args: &ShimArgs, is_new: bool) -> Result<()> {
     if is_new {
-        let mut ask = Command::new("python3");
-        ask.args(["-B", "xtask/shims/build.py", "--new"]).args(&args.torch);
-        return run(ask);
+        let releases = &args.torch;
+        return Ok(cmd!("python3 -B xtask/shims/build.py --new {releases...}").run()?);
     }
     compile(args, &["--skip-missing"]).map(drop)
 }
 
 /// Compiles them into a folder, which is returned.
 fn compile(args: &ShimArgs, options: &[&str]) -> Result<PathBuf> {
-    let out = made_folder(target().join("shims").join(&args.machine))?;
-    let mut build = Command::new("python3");
-    build.args(["-B", "xtask/shims/build.py", "--machine", &args.machine, "--out"]).arg(&out);
-    build.args(options).arg("--").args(&args.torch);
-    run(build)?;
+    let ShimArgs { torch, machine } = args;
+    let out = made_folder(target().join("shims").join(machine))?;
+    cmd!(
+        "python3 -B xtask/shims/build.py --machine {machine} --out {out} {options...} -- {torch...}"
+    )
+    .run()?;
     Ok(out)
 }
 
@@ -132,75 +162,66 @@ pub fn native_folder(machine: &str) -> PathBuf {
     target().join("native").join(machine)
 }
 
-/// Builds all that is Rust into a folder: for this machine as it is, or by Zig for machines with an
-/// old C library.
-pub fn native(portable: Option<(&str, &Path)>, out: &Path) -> Result<PathBuf> {
-    let out = made_folder(out.to_path_buf())?;
-    made_folder(out.join("bin"))?;
-    let Some((machine, tools)) = portable else {
+/// Builds all that is Rust into a folder, which is returned.
+pub fn native(toolchain: &Toolchain, out: PathBuf) -> Result<PathBuf> {
+    let out = made_folder(out)?;
+    if toolchain.is_local() {
         capi::assemble(Some(out.clone()))?;
-        cargo(&["build", "--release", "--package", "drystone-cli", "--features", "parquet"])?;
-        let mut strip = Command::new("strip");
-        strip.arg("-o").arg(out.join(COMMAND)).arg(target().join("release/drystone"));
-        run(strip)?;
+        let built = toolchain.cargo(&["drystone-cli"])?.join("drystone");
+        let command = out.join(COMMAND);
+        sh().create_dir(out.join("bin"))?;
+        cmd!("strip -o {command} {built}").run()?;
         return Ok(out);
-    };
-    for (crate_name, name, to) in PRODUCTS {
+    }
+    for (package, name, to) in PRODUCTS {
         // Apart from each other, so that none has what only the other needs.
-        let mut build = with(tools, "cargo")?;
-        build.args(["zigbuild", "--release"]).args(package(crate_name));
-        build.arg("--target").arg(triple(machine));
-        build.env("CARGO_PROFILE_RELEASE_STRIP", "symbols");
-        run(build)?;
-        copy(&built(machine).join(name), &out.join(to))?;
+        copy(&toolchain.cargo(&[package])?.join(name), &out.join(to))?;
     }
     copy(&root().join("crates/capi").join(capi::HEADER), &out.join(capi::HEADER))?;
     Ok(out)
 }
 
 /// Puts the source archive's files side by side, as `pyproject.toml` expects them.
-fn stage(to: &Path) -> Result<PathBuf> {
-    if to.exists() {
-        fs::remove_dir_all(to).with_context(|| format!("empty {}", to.display()))?;
-    }
-    let to = made_folder(to.to_path_buf())?;
-    let mut list = Command::new("git");
-    list.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard", "--"]);
-    list.args(SOURCES.split(' ')).args(PACKAGE.map(|name| format!("python/{name}")));
-    for name in said(list)?.split_terminator('\0') {
+fn stage() -> Result<PathBuf> {
+    let to = target().join("sdist");
+    sh().remove_path(&to)?;
+    let sources = SOURCES.split_whitespace();
+    let listed = cmd!("git ls-files -z --cached --others --exclude-standard -- {sources...}");
+    for name in listed.read()?.split_terminator('\0') {
         let from = root().join(name);
         // Git still lists what was removed and is not committed yet.
         if from.exists() {
             copy(&from, &to.join(name.strip_prefix("python/").unwrap_or(name)))?;
         }
     }
-    let notices = to.join(notices::NAME);
-    fs::write(&notices, notices::text(&notices::SHIPPED)?)
-        .with_context(|| format!("write {}", notices.display()))?;
+    notices::write(&to, &notices::SHIPPED)?;
     Ok(to)
 }
 
-/// Refuses a wheel that would not load where PyTorch's own do.
-fn audit(wheel: &Path, tools: &Path) -> Result<()> {
-    let folder = target().join("wheel-audited");
-    // Named after the oldest system that it serves, and nothing added: what it does not find is
-    // PyTorch's, and loaded before.
-    let audited = folder.join(wheel.file_name().context("a wheel has a name")?);
-    if audited.exists() {
-        fs::remove_file(&audited).with_context(|| format!("remove {}", audited.display()))?;
-    }
-    let mut audit = with(tools, tools.join("auditwheel"))?;
-    audit.args(["repair", "--plat", "auto", "--only-plat", "--wheel-dir"]).arg(&folder);
-    for name in PROVIDED {
-        audit.args(["--exclude", name]);
-    }
-    audit.arg(wheel);
-    run(audit)?;
-    ensure!(
-        audited.exists(),
-        "{} needs a newer system than its name says: {} has the name that it may have",
-        wheel.display(),
-        folder.display()
-    );
-    Ok(())
+/// Builds that of the simulated device, and returns it.
+pub fn sim_wheel(args: &SimWheelArgs) -> Result<PathBuf> {
+    let out = made_folder(args.out.clone().unwrap_or_else(|| target().join("sim-wheel")))?;
+    let toolchain = Toolchain::portable(&args.machine);
+    let parts = sim_parts(&toolchain, &args.torch)?;
+    let build = hatchling("wheel", &root().join("python-sim"), &out)?;
+    let build = build.env("DRYSTONE_SIM_PARTS", &parts);
+    build.env("DRYSTONE_SIM_PLATFORM", platform(&args.machine)).run()?;
+    audited(&out, "drystone_sim", &args.machine)
+}
+
+/// Makes all that the wheel has beside Python in a folder, which is returned: libraries, stubs, the
+/// command and the notices.
+fn sim_parts(toolchain: &Toolchain, releases: &[String]) -> Result<PathBuf> {
+    let out = target().join("sim-parts").join(toolchain.machine());
+    let simulated = simcuda::build_in(out.join("lib"), toolchain)?;
+    let wheel_libraries = |release: &String| -> Result<PathBuf> {
+        let (_, python) = torch::install(release)?;
+        Ok(venv::site_packages(&python)?.join("torch/lib"))
+    };
+    let libraries: Vec<_> = releases.iter().map(wheel_libraries).collect::<Result<_>>()?;
+    stubs::make(&libraries, &simulated, &out.join("stubs"), toolchain)?;
+    let command = toolchain.cargo(&["drystone-cli"])?.join("drystone");
+    copy(&command, &out.join("bin/drystone"))?;
+    notices::write(&out, &notices::SIMULATED)?;
+    Ok(out)
 }

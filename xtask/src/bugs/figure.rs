@@ -7,9 +7,8 @@
 pub const ENDS: &str = "process ends";
 /// Of one that ended otherwise, and did not say what it came to.
 pub const FAILS: &str = "fails";
-/// Of these more is better, of all others less.
-const MORE_IS_BETTER: [&str; 1] = ["tokens"];
-
+/// Of these more is better, of all else less.
+const MORE_IS_BETTER: &str = "tokens";
 /// Of one that is judged.
 const PASS: &str = "pass ";
 const FAIL: &str = "fail ";
@@ -21,35 +20,25 @@ const NEAR: f64 = 0.05;
 /// How a figure compares with the one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// The same.
     None,
-    /// Better.
     Better,
-    /// Worse, or nothing that could be compared.
+    /// Or nothing that could be compared.
     Worse,
 }
 
 /// How a figure compares with the one before.
 pub fn change(before: &str, after: &str) -> Change {
-    if before == after {
-        return Change::None;
-    }
     // What is held by one that fails says nothing.
-    if before.starts_with(FAIL) && after.starts_with(FAIL) {
+    if before == after || before.starts_with(FAIL) && after.starts_with(FAIL) {
         return Change::None;
     }
-    let failed = [ENDS, FAILS].contains(&before) || before.starts_with(FAIL);
-    if before == ENDS || failed && after.starts_with(PASS) {
-        return Change::Better;
-    }
-    let (Some((was, counted)), Some((is, unit))) = (number(before), number(after)) else {
-        return Change::Worse;
+    let failed = before == FAILS || before.starts_with(FAIL);
+    let goes_on = before == ENDS || failed && after.starts_with(PASS);
+    let is_better = match (number(before), number(after)) {
+        (Some((was, counted)), Some((is, unit))) if counted == unit => is_better(unit, is, was),
+        _ => false,
     };
-    let is_better = if MORE_IS_BETTER.contains(&unit) { is > was } else { is < was };
-    match counted == unit && is_better {
-        true => Change::Better,
-        false => Change::Worse,
-    }
+    if goes_on || is_better { Change::Better } else { Change::Worse }
 }
 
 /// Whether a figure is the best that there could be, or near it; none where it says that the
@@ -64,11 +53,12 @@ pub fn is_at_best(best: &str, figure: &str) -> Option<bool> {
     let (Some((best, counted)), Some((is, unit))) = (number(best), number(figure)) else {
         return Some(best == figure);
     };
-    let is_near = match MORE_IS_BETTER.contains(&unit) {
-        true => is >= best * (1.0 - NEAR),
-        false => is <= best * (1.0 + NEAR),
-    };
-    Some(counted == unit && is_near)
+    let least = if unit == MORE_IS_BETTER { best * (1.0 - NEAR) } else { best * (1.0 + NEAR) };
+    Some(counted == unit && !is_better(unit, least, is))
+}
+
+fn is_better(unit: &str, one: f64, other: f64) -> bool {
+    if unit == MORE_IS_BETTER { one > other } else { one < other }
 }
 
 /// The number of a figure, and what it counts.
@@ -77,9 +67,6 @@ fn number(figure: &str) -> Option<(f64, &str)> {
         Some(held) => (held, "MiB"),
         None => figure.split_once(' ')?,
     };
-    let (number, factor) = match number.strip_suffix('k') {
-        Some(thousands) => (thousands, 1e3),
-        None => (number, 1.0),
-    };
-    Some((number.parse::<f64>().ok()? * factor, unit))
+    let factor = if number.ends_with('k') { 1e3 } else { 1.0 };
+    Some((number.trim_end_matches('k').parse::<f64>().ok()? * factor, unit))
 }

@@ -2,6 +2,7 @@
 //!
 //! Invariant: what is written differs from what was read in figures alone.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use anyhow::{Result, bail};
@@ -14,7 +15,7 @@ const TALLIES: [&str; 2] = ["| at best, or within 5 per cent of it |", "| pass |
 const FIGURES: usize = 6;
 
 /// What a program came to under each allocator.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone)]
 pub struct Row {
     /// Of the program, without `.py`.
     pub name: String,
@@ -33,12 +34,11 @@ impl fmt::Display for Row {
 impl Row {
     /// The row that a line is, if it is one.
     fn read(line: &str) -> Option<Self> {
-        let cells = line.strip_prefix("| `")?.strip_suffix(" |")?;
-        let (name, cells) = cells.split_once("` | ")?;
+        let cells = line.strip_prefix("| `")?.strip_suffix(" |")?.replacen("` | ", " | ", 1);
         let mut cells = cells.split(" | ").map(str::to_owned);
-        let right = cells.next()?;
+        let (name, right) = (cells.next()?, cells.next()?);
         let came_to: Vec<_> = cells.collect();
-        (came_to.len() == FIGURES).then(|| Self { name: name.to_owned(), right, came_to })
+        (came_to.len() == FIGURES).then_some(Self { name, right, came_to })
     }
 }
 
@@ -48,27 +48,23 @@ pub fn head<const COUNT: usize>(names: [&str; COUNT]) -> String {
     format!("| program | at best | {} |\n{line}|", names.join(" | "))
 }
 
-/// The page, by lines.
-pub struct Page {
-    lines: Vec<(String, Option<Row>)>,
-}
+/// The page, by lines; those that are rows are read.
+pub struct Page(Vec<Result<Row, String>>);
 
 impl Page {
     /// Reads its rows; no program may have two.
     pub fn read(text: &str) -> Result<Self> {
-        let lines = text.lines().map(|line| (line.to_owned(), Row::read(line)));
-        let page = Self { lines: lines.collect() };
-        let mut names = page.names();
-        names.sort();
-        if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
-            bail!("the page has {} twice", twice[0]);
+        let page = Self(text.lines().map(|it| Row::read(it).ok_or(it.to_owned())).collect());
+        let mut seen = BTreeSet::new();
+        if let Some(twice) = page.rows().find(|row| !seen.insert(&row.name)) {
+            bail!("the page has {} twice", twice.name);
         }
         Ok(page)
     }
 
-    /// The programs, in their order.
-    pub fn names(&self) -> Vec<String> {
-        self.rows().map(|row| row.name.clone()).collect()
+    /// The rows, in their order.
+    pub fn rows(&self) -> impl Iterator<Item = &Row> {
+        self.0.iter().flatten()
     }
 
     /// A program's row.
@@ -78,37 +74,30 @@ impl Page {
 
     /// Puts a row instead of the one of its program.
     pub fn put(&mut self, row: Row) {
-        let old = self
-            .lines
-            .iter_mut()
-            .find(|(_, old)| old.as_ref().is_some_and(|old| old.name == row.name));
-        if let Some(old) = old {
-            *old = (row.to_string(), Some(row));
+        if let Some(old) = self.0.iter_mut().flatten().find(|old| old.name == row.name) {
+            *old = row;
         }
     }
 
     /// The whole page.
     pub fn text(&self) -> String {
-        let line = |line: &str| {
-            let tally = TALLIES.iter().find(|tally| line.starts_with(**tally));
-            tally.map_or_else(|| line.to_owned(), |tally| self.tally(tally))
+        let line = |line: &Result<Row, String>| match line {
+            Ok(row) => format!("{row}\n"),
+            Err(text) => match TALLIES.iter().find(|tally| text.starts_with(**tally)) {
+                Some(tally) => self.tally(tally) + "\n",
+                None => format!("{text}\n"),
+            },
         };
-        self.lines.iter().map(|(text, _)| line(text) + "\n").collect()
+        self.0.iter().map(line).collect()
     }
 
     /// How many programs come to the best under each allocator, of those that run there.
     fn tally(&self, head: &str) -> String {
-        let mut tally = head.to_owned();
-        for at in 0..FIGURES {
+        let of_column = |at: usize| {
             let told = self.rows().filter_map(|row| is_at_best(&row.right, row.came_to.get(at)?));
-            let told: Vec<bool> = told.collect();
-            let at_best = told.iter().filter(|&&is_at_best| is_at_best).count();
-            tally.push_str(&format!(" {at_best} of {} |", told.len()));
-        }
-        tally
-    }
-
-    fn rows(&self) -> impl Iterator<Item = &Row> {
-        self.lines.iter().filter_map(|(_, row)| row.as_ref())
+            let (at_best, others): (Vec<_>, Vec<_>) = told.partition(|&is_at_best| is_at_best);
+            format!(" {} of {} |", at_best.len(), at_best.len() + others.len())
+        };
+        (0..FIGURES).map(of_column).fold(head.to_owned(), |line, cell| line + &cell)
     }
 }

@@ -1,12 +1,11 @@
 //! A worse figure is an error, an equal one is not; the page and the programs name each other.
 
 use std::collections::BTreeSet;
-use std::fs;
 
 use super::figure::{Change, ENDS, FAILS, change, is_at_best};
 use super::page::{Page, Row};
 use super::{BUGS, MATRIX, Study, differences, setting};
-use crate::command::root;
+use crate::command::sh;
 
 const TEXT: &str = "Text.\n\n| program | at best | a | b | c | d | e | f |\n| --- | --- |\n\
     | `one` | 1.00 GiB | 2.00 GiB | 3.00 GiB | no pools | 1.50 GiB | 1.50 GiB | process ends |\n\
@@ -18,58 +17,54 @@ fn row(came_to: [&str; 6]) -> Row {
 }
 
 #[test]
-fn less_is_better_but_of_tokens() {
-    assert_eq!(change("52.00 GiB", "52.00 GiB"), Change::None);
-    assert_eq!(change("52.00 GiB", "52.01 GiB"), Change::Worse);
-    assert_eq!(change("52.00 GiB", "9.00 GiB"), Change::Better);
-    assert_eq!(change("0 refused", "1 refused"), Change::Worse);
-    assert_eq!(change("17k tokens", "9k tokens"), Change::Worse);
-    assert_eq!(change("9k tokens", "17k tokens"), Change::Better);
-}
-
-#[test]
-fn a_process_that_ends_is_the_worst_and_what_cannot_be_compared_is_worse() {
-    assert_eq!(change("goes on", ENDS), Change::Worse);
-    assert_eq!(change(ENDS, "goes on"), Change::Better);
-    assert_eq!(change(ENDS, ENDS), Change::None);
-    assert_eq!(change("1.00 GiB", "0 refused"), Change::Worse);
-    for fails in ["fail 1", ENDS, FAILS] {
-        assert_eq!(change("pass 9", fails), Change::Worse);
-        assert_eq!(change(fails, "pass 9"), Change::Better);
+fn less_is_better_but_of_tokens_and_what_cannot_be_compared_is_worse() {
+    for (before, after, expected) in [
+        ("52.00 GiB", "52.00 GiB", Change::None),
+        ("52.00 GiB", "52.01 GiB", Change::Worse),
+        ("52.00 GiB", "9.00 GiB", Change::Better),
+        ("0 refused", "1 refused", Change::Worse),
+        ("17k tokens", "9k tokens", Change::Worse),
+        ("9k tokens", "17k tokens", Change::Better),
+        ("goes on", ENDS, Change::Worse),
+        (ENDS, "goes on", Change::Better),
+        (ENDS, ENDS, Change::None),
+        ("pass 9", "fail 1", Change::Worse),
+        ("pass 9", ENDS, Change::Worse),
+        ("pass 9", FAILS, Change::Worse),
+        ("fail 1", "pass 9", Change::Better),
+        (ENDS, "pass 9", Change::Better),
+        (FAILS, "pass 9", Change::Better),
+        ("fail 1", "fail 9", Change::None),
+        ("pass 9", "pass 10", Change::Worse),
+        ("pass 9", "pass 8", Change::Better),
+        ("1.00 GiB", "0 refused", Change::Worse),
+        ("1.00 GiB", "3 violations", Change::Worse),
+    ] {
+        assert_eq!(change(before, after), expected, "{before}, then {after}");
     }
-    assert_eq!(change("fail 1", "fail 9"), Change::None);
-    assert_eq!(change("pass 9", "pass 10"), Change::Worse);
-    assert_eq!(change("pass 9", "pass 8"), Change::Better);
-    assert_eq!(change("1.00 GiB", "3 violations"), Change::Worse);
 }
 
 #[test]
 fn worse_is_an_error_and_better_is_one_of_the_others_alone() {
     let page = Page::read(TEXT).expect("it has one row");
     let before = page.row("one").expect("it is there");
-    let same = row(["2.00 GiB", "3.00 GiB", "no pools", "1.50 GiB", "1.50 GiB", ENDS]);
-    assert!(differences(&BUGS, before, &same).is_empty());
-    let errors = |came_to| {
-        differences(&BUGS, before, &row(came_to)).iter().map(|one| one.is_error).collect()
+    let errors = |native, compiled, last| {
+        let now = row([native, "3.00 GiB", "no pools", compiled, "1.50 GiB", last]);
+        let found = differences(&BUGS, before, &now);
+        found.iter().map(|one| one.is_error).collect::<Vec<_>>()
     };
-    let found: Vec<bool> =
-        errors(["2.00 GiB", "3.00 GiB", "no pools", "1.51 GiB", "1.50 GiB", ENDS]);
-    assert_eq!(found, [true]);
-    let found: Vec<bool> =
-        errors(["2.00 GiB", "3.00 GiB", "no pools", "1.00 GiB", "1.50 GiB", "1.00 GiB"]);
-    assert_eq!(found, [false, false]);
-    let found: Vec<bool> =
-        errors(["1.99 GiB", "3.00 GiB", "no pools", "1.50 GiB", "1.50 GiB", ENDS]);
-    assert_eq!(found, [true]);
-    let mut other = same;
-    other.right = "2.00 GiB".to_owned();
+    assert!(errors("2.00 GiB", "1.50 GiB", ENDS).is_empty());
+    assert_eq!(errors("2.00 GiB", "1.51 GiB", ENDS), [true]);
+    assert_eq!(errors("2.00 GiB", "1.00 GiB", "1.00 GiB"), [false, false]);
+    assert_eq!(errors("1.99 GiB", "1.50 GiB", ENDS), [true]);
+    let other = Row { right: "2.00 GiB".to_owned(), ..before.clone() };
     assert!(differences(&BUGS, before, &other).iter().any(|one| one.is_error));
 }
 
 #[test]
 fn writing_changes_figures_and_nothing_else() {
     let mut page = Page::read(TEXT).expect("it has one row");
-    assert_eq!((page.names(), page.text().as_str()), (vec!["one".to_owned()], TEXT));
+    assert_eq!((page.rows().count(), page.text().as_str()), (1, TEXT));
     page.put(row(["2.00 GiB", "3.00 GiB", "no pools", "1.00 GiB", "1.00 GiB", ENDS]));
     assert_eq!(page.text(), TEXT.replace("1.50", "1.00"));
     assert!(Page::read(&TEXT.repeat(2)).is_err());
@@ -77,23 +72,24 @@ fn writing_changes_figures_and_nothing_else() {
 
 #[test]
 fn what_does_not_run_is_not_counted_and_what_is_near_the_best_is() {
-    assert_eq!(is_at_best("1.00 GiB", "1.05 GiB"), Some(true));
-    assert_eq!(is_at_best("1.00 GiB", "1.06 GiB"), Some(false));
-    assert_eq!(is_at_best("0 refused", "1 refused"), Some(false));
-    assert_eq!(is_at_best("20k tokens", "17k tokens"), Some(false));
-    assert_eq!(
-        (is_at_best("goes on", "goes on"), is_at_best("goes on", ENDS)),
-        (Some(true), Some(false))
-    );
-    assert_eq!(is_at_best("1.00 GiB", "no pools"), None);
-    assert_eq!(is_at_best("8", "pass 9"), Some(true));
-    assert_eq!((is_at_best("8", "fail 8"), is_at_best("8", FAILS)), (Some(false), Some(false)));
+    for (best, figure, expected) in [
+        ("1.00 GiB", "1.05 GiB", Some(true)),
+        ("1.00 GiB", "1.06 GiB", Some(false)),
+        ("0 refused", "1 refused", Some(false)),
+        ("20k tokens", "17k tokens", Some(false)),
+        ("goes on", "goes on", Some(true)),
+        ("goes on", ENDS, Some(false)),
+        ("1.00 GiB", "no pools", None),
+        ("8", "pass 9", Some(true)),
+        ("8", "fail 8", Some(false)),
+        ("8", FAILS, Some(false)),
+    ] {
+        assert_eq!(is_at_best(best, figure), expected, "{figure} where {best} is best");
+    }
     let head = "| at best, or within 5 per cent of it |";
-    let text = format!("{TEXT}{head} ? |\n");
-    let text = Page::read(&text).expect("it has one row").text();
-    assert!(
-        text.ends_with(&format!("{head} 0 of 1 | 0 of 1 | 0 of 0 | 0 of 1 | 0 of 1 | 0 of 1 |\n"))
-    );
+    let text = Page::read(&format!("{TEXT}{head} ? |\n")).expect("it has one row").text();
+    let counted = " 0 of 1 | 0 of 1 | 0 of 0 | 0 of 1 | 0 of 1 | 0 of 1 |\n";
+    assert!(text.ends_with(&format!("{head}{counted}")), "{text}");
 }
 
 #[test]
@@ -103,26 +99,22 @@ fn each_program_has_a_row_a_device_and_its_report_on_the_page() {
 
 fn each_is_told(study: &Study) {
     let (folder, name) = (study.folder, study.page);
-    let text = fs::read_to_string(root().join(name)).expect("read the page");
+    let text = sh().read_file(name).expect("read the page");
     let page = Page::read(&text).expect("read its rows");
     assert_eq!(page.text(), text, "it counts its rows wrongly: cargo xtask {folder} --write");
-    let listed: BTreeSet<String> = page.names().into_iter().collect();
+    let listed: BTreeSet<_> = page.rows().map(|row| row.name.clone()).collect();
+    let mut programs = sh().read_dir(folder).expect("list the programs");
+    programs.retain(|file| file.extension().is_some_and(|one| one == "py"));
     let mut there = BTreeSet::new();
-    for entry in fs::read_dir(root().join(folder)).expect("list the programs") {
-        let path = entry.expect("list the programs").path();
-        let name = path.file_stem().expect("a name").to_string_lossy().into_owned();
-        if name == "common" || path.extension().is_none_or(|one| one != "py") {
-            continue;
-        }
-        let program = fs::read_to_string(&path).expect("read a program");
-        assert!(setting(&program, "Device").contains(':'), "{name} names no device");
+    for file in programs.iter().filter(|file| !file.ends_with("common.py")) {
+        let program = sh().read_file(file).expect("read a program");
+        let shown = file.display();
+        assert!(setting(&program, "Device").contains(':'), "{shown} names no device");
         let link = program.lines().find(|line| line.starts_with("https://"));
-        let link = link.unwrap_or_else(|| panic!("{name} names no report"));
-        assert!(text.contains(&format!("({link})")), "{} has no link {link}", study.page);
-        there.insert(name);
+        let link = link.unwrap_or_else(|| panic!("{shown} names no report"));
+        assert!(text.contains(&format!("({link})")), "{name} has no link {link}");
+        there.insert(file.file_stem().unwrap_or_default().to_string_lossy().into_owned());
     }
     assert_eq!(there, listed);
-    assert!(page.names().iter().all(|name| {
-        page.row(name).is_some_and(|row| row.came_to.len() == study.allocators.len())
-    }));
+    assert!(page.rows().all(|row| row.came_to.len() == study.allocators.len()));
 }

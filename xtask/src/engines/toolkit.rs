@@ -4,21 +4,17 @@
 //! of NVIDIA's libraries with every function that cudarc can call. Invariant: nothing of an engine
 //! is changed; only what it finds in its environment is.
 
-use std::collections::BTreeSet;
 use std::env;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::command::{path_after, root, target};
-use crate::files::{link, made_folder};
-use crate::package;
-use crate::simcuda;
+use crate::command::{cmd, link, made_folder, path_after, root, sh, target};
+use crate::package::{list, metadata};
 use crate::stubs::imports::{Imports, Names};
-use crate::stubs::make_of;
 use crate::toolchain::Toolchain;
+use crate::{simcuda, stubs};
 
 /// Libraries, and the module of cudarc that declares their functions.
 const LIBRARIES: [(&str, &str); 4] = [
@@ -31,20 +27,18 @@ const LIBRARIES: [(&str, &str); 4] = [
 /// Variables by which build scripts look for a toolkit: cudarc's list.
 const PLACES: [&str; 4] = ["CUDA_HOME", "CUDA_PATH", "CUDA_ROOT", "CUDA_TOOLKIT_ROOT_DIR"];
 
-/// A folder that looks like a toolkit.
-pub struct Toolkit {
-    folder: PathBuf,
-    simulated: PathBuf,
-}
+/// The workspace of the engines, from the root.
+pub const MANIFEST: &str = "engines/Cargo.toml";
 
 /// Where engines are built.
 pub fn engines_target() -> PathBuf {
     target().join("engines")
 }
 
-/// The workspace of the engines.
-pub fn manifest() -> PathBuf {
-    root().join("engines/Cargo.toml")
+/// A folder that looks like a toolkit.
+pub struct Toolkit {
+    folder: PathBuf,
+    simulated: PathBuf,
 }
 
 impl Toolkit {
@@ -55,36 +49,30 @@ impl Toolkit {
         for name in ["bin", "include", "lib64"] {
             made_folder(folder.join(name))?;
         }
-        let folder = folder.canonicalize().context("find the toolkit")?;
-        let toolkit = Self { folder, simulated };
-        let compiler = root().join("engines/nvcc").canonicalize().context("find engines/nvcc")?;
-        link(&compiler, &toolkit.folder.join("bin/nvcc"))?;
-        let libraries = toolkit.libraries();
-        for (name, simulated) in
-            [("libcuda.so", "libcuda.so.1"), ("libcudart.so", "libcudart.so.13")]
-        {
-            link(&toolkit.simulated.join(simulated), &libraries.join(name))?;
-        }
-        make_of(&declared()?, &toolkit.simulated, &libraries, &Toolchain::local())?;
-        Ok(toolkit)
+        link(&root().join("engines/nvcc"), &folder.join("bin/nvcc"))?;
+        let libraries = folder.join("lib64");
+        link(&simulated.join("libcuda.so.1"), &libraries.join("libcuda.so"))?;
+        link(&simulated.join("libcudart.so.13"), &libraries.join("libcudart.so"))?;
+        stubs::make_of(&declared()?, &simulated, &libraries, &Toolchain::local())?;
+        Ok(Self { folder, simulated })
     }
 
-    fn libraries(&self) -> PathBuf {
-        self.folder.join("lib64")
-    }
-
-    /// A command of cargo's that builds with it.
-    pub fn cargo(&self) -> Result<Command> {
-        let mut cargo = Command::new("cargo");
-        cargo.env("PATH", path_after(&self.folder.join("bin"), "PATH")?);
-        cargo.env("NVCC", self.folder.join("bin/nvcc")).env("CUDA_COMPUTE_CAP", "90");
-        cargo.envs(PLACES.map(|place| (place, &self.folder)));
-        Ok(cargo)
+    /// Builds an engine of a workspace with it.
+    pub fn build(&self, engine: &str, manifest: &str, options: &[&str]) -> Result<()> {
+        let to = engines_target();
+        let cargo = cmd!(
+            "cargo build --package engine-{engine} --manifest-path {manifest} --target-dir {to}
+            {options...}"
+        );
+        let bin = self.folder.join("bin");
+        let cargo = cargo.env("PATH", path_after(&bin, "PATH")?).env("NVCC", bin.join("nvcc"));
+        let places = PLACES.map(|place| (place, &self.folder));
+        Ok(cargo.env("CUDA_COMPUTE_CAP", "90").envs(places).run()?)
     }
 
     /// Has a program run with it.
     pub fn set_up(&self, program: &mut Command) -> Result<()> {
-        let paths = env::join_paths([self.libraries(), self.simulated.clone()])?;
+        let paths = env::join_paths([&self.folder.join("lib64"), &self.simulated])?;
         program.env("LD_LIBRARY_PATH", paths).envs(PLACES.map(|place| (place, &self.folder)));
         Ok(())
     }
@@ -96,10 +84,10 @@ fn declared() -> Result<Imports> {
     let mut imports = Imports::default();
     for (library, module) in LIBRARIES {
         let file = sources.join("src").join(module).join("sys/mod.rs");
-        let text = fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?;
-        let names: BTreeSet<String> = functions(&text).map(str::to_owned).collect();
+        let text = sh().read_file(&file)?;
+        let names: Names = functions(&text).map(|name| (String::new(), name.to_owned())).collect();
         ensure!(!names.is_empty(), "{} declares no function", file.display());
-        imports.0.insert(library.to_owned(), Names::from([(String::new(), names)]));
+        imports.0.insert(library.to_owned(), names);
     }
     Ok(imports)
 }
@@ -114,14 +102,12 @@ fn functions(bindings: &str) -> impl Iterator<Item = &str> {
 /// The folder of a crate's sources, in the version of the engines' `Cargo.lock`; fetched the first
 /// time.
 pub fn sources_of(name: &str) -> Result<PathBuf> {
-    let manifest = manifest().display().to_string();
-    let metadata = package::metadata(&["--locked", "--manifest-path", &manifest])?;
-    let packages = metadata["packages"].as_array().context("there are no packages")?;
-    let mut found = packages.iter().filter(|package| package["name"] == name);
+    let metadata = metadata(&format!("--locked --manifest-path {MANIFEST}"))?;
+    let mut found = list(&metadata, "packages")?.iter().filter(|package| package["name"] == name);
     let manifest = found.next().and_then(|package| package["manifest_path"].as_str());
     ensure!(found.next().is_none(), "engines use several versions of {name}");
-    let manifest = manifest.map(Path::new).and_then(Path::parent);
-    Ok(manifest.with_context(|| format!("no engine uses {name}"))?.to_owned())
+    let folder = manifest.map(Path::new).and_then(Path::parent);
+    Ok(folder.with_context(|| format!("no engine uses {name}"))?.to_owned())
 }
 
 #[cfg(test)]

@@ -3,14 +3,16 @@
 //! A versioned name says which library it comes from; one without is known by how it begins.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use object::elf::{DT_NEEDED, FileHeader64, SHN_UNDEF};
+use object::read::ReadCache;
 use object::read::elf::{ElfFile, Sym};
-use object::read::{ReadCache, ReadRef};
 use object::{Endianness, SymbolIndex};
+
+use crate::command::sh;
 
 /// Libraries that are simulated, not stubs.
 const SIMULATED: [&str; 3] = ["libcuda.so", "libcudart.so", "libnvidia-ml.so"];
@@ -33,8 +35,8 @@ const OTHERS: [(&str, &str); 5] = [
     ("libcublasLt.so", "cublasLtDestroy"),
     ("libnvrtc.so", "__nvrtcCPEx"),
 ];
-/// Names by version; the empty version is none.
-pub type Names = BTreeMap<String, BTreeSet<String>>;
+/// Names, each after its version; the empty version is none.
+pub type Names = BTreeSet<(String, String)>;
 
 /// What libraries import, by the library they import it from.
 #[derive(Default)]
@@ -52,44 +54,36 @@ pub fn read_all(folders: &[PathBuf]) -> Result<Imports> {
 /// What the libraries in a folder import from libraries of NVIDIA's outside it.
 fn read(folder: &Path) -> Result<Imports> {
     let mut imports = Imports::default();
-    let entries = fs::read_dir(folder).with_context(|| format!("read {}", folder.display()))?;
-    let mut files: Vec<PathBuf> = Vec::new();
-    for entry in entries {
-        files.push(entry.with_context(|| format!("read {}", folder.display()))?.path());
-    }
+    let mut files = sh().read_dir(folder)?;
     files.retain(|file| file.extension().is_some_and(|extension| extension == "so"));
-    files.sort();
     // Whom a library needs is known before what it wants of whom.
     let mut wanted = Vec::new();
     for file in &files {
         let (needed, symbols) = read_library(file)
             .with_context(|| format!("read the symbols of {}", file.display()))?;
-        for library in needed.into_iter().filter(|library| is_stubbed(library)) {
-            imports.0.entry(library).or_default();
-        }
+        let needed = needed.into_iter().filter(|library| is_stubbed(library));
+        imports.0.extend(needed.map(|library| (library, Names::new())));
         wanted.extend(symbols);
     }
     for Wanted { name, version, library } in wanted {
         if let Some(library) = library.or_else(|| imports.guess(&name))
             && let Some(names) = imports.0.get_mut(&library)
         {
-            names.entry(version).or_default().insert(name);
+            names.insert((version, name));
         }
     }
     imports.add_others();
-    imports.0.values_mut().for_each(give_versions);
     Ok(imports)
 }
 
 /// Puts names without a version under one if there is any: linkers refuse to mix them, and whoever
 /// wants no version is served by every.
 fn give_versions(names: &mut Names) {
-    if names.keys().any(|version| !version.is_empty())
-        && let Some(plain) = names.remove("")
-        && let Some(mut first) = names.first_entry()
-    {
-        first.get_mut().extend(plain);
-    }
+    let Some((version, _)) = names.iter().find(|(version, _)| !version.is_empty()) else { return };
+    let version = version.clone();
+    let given =
+        |(own, name): (String, _)| (if own.is_empty() { version.clone() } else { own }, name);
+    *names = std::mem::take(names).into_iter().map(given).collect();
 }
 
 impl Imports {
@@ -97,9 +91,7 @@ impl Imports {
     fn add(&mut self, others: Self) {
         for (library, others) in others.0 {
             let names = self.0.entry(library).or_default();
-            for (version, others) in others {
-                names.entry(version).or_default().extend(others);
-            }
+            names.extend(others);
             give_versions(names);
         }
     }
@@ -109,9 +101,10 @@ impl Imports {
         for (begin, name) in OTHERS {
             let found = self.0.iter_mut().find(|(library, _)| library.starts_with(begin));
             if let Some((_, names)) = found {
-                names.entry(String::new()).or_default().insert(name.to_owned());
+                names.insert((String::new(), name.to_owned()));
             }
         }
+        self.0.values_mut().for_each(give_versions);
     }
 
     /// The library that a name without a version must come from.
@@ -140,19 +133,8 @@ fn read_library(file: &Path) -> Result<(Vec<String>, Vec<Wanted>)> {
     let elf = ElfFile::<FileHeader64<Endianness>, _>::parse(&cache)?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let table = elf.elf_dynamic_table()?;
-    let mut needed = Vec::new();
-    for entry in &table {
-        if entry.tag == DT_NEEDED {
-            needed.push(text(table.string(entry)?));
-        }
-    }
-    Ok((needed, undefined(&elf)?))
-}
-
-fn undefined<'data, R: ReadRef<'data>>(
-    elf: &ElfFile<'data, FileHeader64<Endianness>, R>,
-) -> Result<Vec<Wanted>> {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let needed = table.iter().filter(|entry| entry.tag == DT_NEEDED);
+    let needed = needed.map(|entry| Ok(text(table.string(entry)?))).collect::<Result<_>>()?;
     let endian = elf.endian();
     let versions = elf.elf_section_table().versions(endian, elf.data())?;
     let symbols = elf.elf_dynamic_symbol_table();
@@ -172,7 +154,7 @@ fn undefined<'data, R: ReadRef<'data>>(
             library: version.and_then(|version| version.file()).map(text),
         });
     }
-    Ok(wanted)
+    Ok((needed, wanted))
 }
 
 #[cfg(test)]
@@ -180,11 +162,7 @@ pub(super) mod tests {
     use super::*;
 
     pub fn names(list: &[(&str, &str)]) -> Names {
-        let mut names = Names::new();
-        for (version, name) in list {
-            names.entry((*version).to_owned()).or_default().insert((*name).to_owned());
-        }
-        names
+        list.iter().map(|(version, name)| ((*version).to_owned(), (*name).to_owned())).collect()
     }
 
     #[test]
@@ -211,8 +189,7 @@ pub(super) mod tests {
         let mut imports = Imports::default();
         imports.0.insert("libcublas.so.13".into(), names(&[("v", "cublasSgemm_v2")]));
         imports.add_others();
-        imports.0.values_mut().for_each(give_versions);
-        assert!(imports.0["libcublas.so.13"]["v"].contains("cublasHgemm"));
+        assert!(imports.0["libcublas.so.13"].is_superset(&names(&[("v", "cublasHgemm")])));
         assert_eq!(imports.0.len(), 1);
     }
 

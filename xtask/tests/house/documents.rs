@@ -1,17 +1,10 @@
 //! The documents as a whole: links lead somewhere, the book has every page, pages are short and
 //! begin with what a reader can do afterwards, the README fits two screens in both languages.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod common;
-#[path = "common/markdown.rs"]
-#[allow(dead_code, reason = "each test uses a part")]
-mod markdown;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Component, Path, PathBuf};
 
-use common::{files, report, root};
-use markdown::{anchors, links, prose};
+use super::markdown::read;
+use super::{files, report, root};
 
 /// Words of `docs` and both READMEs together, as `wc -w` counts them.
 const WORDS_MAX: usize = 35_000;
@@ -40,38 +33,29 @@ fn pages() -> BTreeMap<String, String> {
     pages
 }
 
-/// The path that a link of a file leads to, from the root.
-fn target(file: &str, link: &str) -> PathBuf {
-    let mut path = Path::new(file).parent().unwrap().to_path_buf();
-    for part in Path::new(link).components() {
-        match part {
-            Component::ParentDir => assert!(path.pop(), "{file}: {link} leaves the repository"),
-            part => path.push(part),
-        }
-    }
-    path
-}
-
 #[test]
 fn links_lead_somewhere() {
     let all = files(&["md"]);
     let mut findings = Vec::new();
     let mut seen = 0;
     for (file, text) in &all {
-        for (line, link) in links(text).into_iter().filter(|(_, link)| !link.contains("://")) {
+        for (line, link) in read(text).links.into_iter().filter(|(_, link)| !link.contains("://")) {
             seen += 1;
             let (path, anchor) = link.split_once('#').unwrap_or((&link, ""));
-            let path = match path {
-                "" => PathBuf::from(file),
-                path => target(file, path),
-            };
-            let to = path.to_string_lossy();
-            if !root().join(&path).exists() {
+            let here = root().join(file);
+            let path = if path.is_empty() { here } else { here.parent().unwrap().join(path) };
+            let Ok(to) = path.canonicalize() else {
                 findings.push(format!("{file}:{line}: nothing at {link}"));
-            } else if file.starts_with("docs/") && !to.starts_with("docs/") {
+                continue;
+            };
+            let to = to.strip_prefix(root().canonicalize().unwrap()).map(|to| to.to_str().unwrap());
+            let to = to.unwrap_or_else(|_| panic!("{file}: {link} leaves the repository"));
+            if file.starts_with("docs/") && !to.starts_with("docs/") {
                 findings.push(format!("{file}:{line}: {link} is not in the book; name the path"));
             } else if !anchor.is_empty()
-                && !all.get(&*to).is_some_and(|text| anchors(text).iter().any(|one| one == anchor))
+                && !all
+                    .get(to)
+                    .is_some_and(|text| read(text).anchors.iter().any(|one| one == anchor))
             {
                 findings.push(format!("{file}:{line}: no heading {link}"));
             }
@@ -84,7 +68,7 @@ fn links_lead_somewhere() {
 #[test]
 fn the_book_has_every_page_once() {
     let pages = pages();
-    let listed: Vec<_> = links(&pages[SUMMARY]).into_iter().map(|(_, link)| link).collect();
+    let listed: Vec<_> = read(&pages[SUMMARY]).links.into_iter().map(|(_, link)| link).collect();
     let unique: BTreeSet<_> = listed.iter().map(|link| format!("docs/{link}")).collect();
     assert_eq!(unique.len(), listed.len(), "a page stands twice in {SUMMARY}");
     let there = pages.keys().filter(|path| path.starts_with("docs/") && *path != SUMMARY);
@@ -96,7 +80,7 @@ fn pages_begin_with_what_a_reader_can_do_afterwards() {
     let mut findings = Vec::new();
     for (path, text) in pages() {
         let is_page = path.starts_with("docs/") && path != SUMMARY && !path.ends_with(".zh.md");
-        let first = prose(&text).into_iter().next().map(|piece| piece.text).unwrap_or_default();
+        let first = read(&text).prose.into_iter().next().map(|(_, text)| text).unwrap_or_default();
         if is_page && !first.starts_with("After this page you ") && !first.contains("replaces") {
             findings.push(format!("{path}: {first}"));
         }
@@ -135,12 +119,4 @@ fn the_readme_is_short_and_the_same_in_both_languages() {
     }
     assert!(commands(english).len() > 10, "found {:?} only", commands(english));
     assert_eq!(commands(english), commands(chinese));
-}
-
-#[test]
-fn anchors_and_links_are_read_as_readers_see_them() {
-    assert_eq!(anchors("# A b\n```\n# c\n```\n## `x`: y, z"), ["a-b", "x-y-z"]);
-    let text = "see [a](b.md#c) and `[d](e)`\n```\n[f](g)\n```";
-    assert_eq!(links(text), [(1, "b.md#c".to_owned())]);
-    assert_eq!(target("docs/use/a.md", "../b.md"), Path::new("docs/b.md"));
 }

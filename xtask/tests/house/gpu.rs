@@ -1,7 +1,4 @@
 //! The script that runs a pack on a GPU, `xtask/gpu/run`: one failure is not the end of the others.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod common;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,6 +6,8 @@ use std::process::{Command, Output};
 
 use drystone_sim::{Legality, Measured, Rule, SimConfig};
 use serde_json::Value;
+
+use super::{root, said};
 
 /// A folder that nothing is in.
 fn fresh(name: &str) -> PathBuf {
@@ -20,16 +19,9 @@ fn fresh(name: &str) -> PathBuf {
 /// The script, for a folder of results, without a driver.
 fn script(out: &Path, arguments: &[&str]) -> Command {
     let mut run = Command::new("python3");
-    run.arg("-B").arg(common::root().join("xtask/gpu/run")).args(arguments);
+    run.arg("-B").arg(root().join("xtask/gpu/run")).args(arguments);
     run.arg("--out").arg(out).env("LD_LIBRARY_PATH", "/nowhere");
     run
-}
-
-/// What the script prints where it has to succeed.
-fn said(mut script: Command) -> String {
-    let output = script.output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
 }
 
 fn run(name: &str, library_path: &Path, arguments: &[&str]) -> (Output, PathBuf) {
@@ -40,12 +32,17 @@ fn run(name: &str, library_path: &Path, arguments: &[&str]) -> (Output, PathBuf)
     (run.output().unwrap(), out)
 }
 
+/// The steps of results, and what came of each.
 fn steps(out: &Path) -> Vec<(String, String)> {
     let text = fs::read_to_string(out.join("results.json")).unwrap();
     let results: Value = serde_json::from_str(&text).unwrap();
-    let steps = results["steps"].as_array().unwrap();
     let text = |step: &Value, key: &str| step[key].as_str().unwrap().to_owned();
-    steps.iter().map(|step| (text(step, "name"), text(step, "status"))).collect()
+    let steps = results["steps"].as_array().unwrap().iter();
+    steps.map(|step| (text(step, "name"), text(step, "status"))).collect()
+}
+
+fn names(out: &Path) -> Vec<String> {
+    steps(out).into_iter().map(|(name, _)| name).collect()
 }
 
 #[test]
@@ -53,12 +50,9 @@ fn every_step_is_tried_and_told_of_where_nothing_can_work() {
     // Neither programs nor a driver: those fail, and what needs the driver says so.
     let (output, out) = run("pack-without-anything", Path::new("/nowhere"), &[]);
     assert_eq!(output.status.code(), Some(1));
-    let names = said(script(&out, &["--list"]));
+    let listed = said(&mut script(&out, &["--list"]));
+    assert_eq!(names(&out), listed.lines().collect::<Vec<_>>());
     let told = steps(&out);
-    assert_eq!(
-        told.iter().map(|step| &step.0).collect::<Vec<_>>(),
-        names.lines().collect::<Vec<_>>()
-    );
     let page = fs::read_to_string(out.join("results.html")).unwrap();
     for (name, status) in &told {
         assert_ne!(status, "passed", "{name}");
@@ -73,9 +67,8 @@ fn a_run_goes_on_where_one_before_it_ended() {
     let (_, out) = run("pack-in-parts", Path::new("/nowhere"), &["probe", "ranges"]);
     let again = || script(&out, &["--minutes", "0", "probe", "growth"]);
     // One is there already; to the other no time is left.
-    let said = said(again());
-    let names: Vec<String> = steps(&out).into_iter().map(|step| step.0).collect();
-    assert_eq!(names, ["probe", "ranges"]);
+    let said = said(&mut again());
+    assert_eq!(names(&out), ["probe", "ranges"]);
     let (_, missed) = said.split_once("NOT REACHED").unwrap();
     assert!(missed.contains("growth (prices)") && !missed.contains("probe ("), "{said}");
     // Results of another pack, device or driver are no beginning of this one's.
@@ -94,110 +87,12 @@ fn the_step_that_a_run_ended_in_goes_last() {
     let told = fs::read_to_string(&file).unwrap();
     fs::write(&file, told.replacen('{', "{\"running\": \"probe\",", 1)).unwrap();
     let mut again = script(&out, &["probe", "ranges", "growth"]);
-    assert!(again.status().unwrap().success());
-    let names: Vec<String> = steps(&out).into_iter().map(|step| step.0).collect();
-    assert_eq!(names, ["growth", "ranges", "probe"]);
+    said(&mut again);
+    assert_eq!(names(&out), ["growth", "ranges", "probe"]);
     // What is torn costs what it told, and nothing else.
     fs::write(&file, "{\"steps\": [").unwrap();
-    assert!(again.status().unwrap().success());
+    said(&mut again);
     assert_eq!(steps(&out).len(), 3);
-}
-
-#[test]
-fn losses_are_compared_as_far_as_both_ways_went() {
-    let said = common::python(
-        "xtask/gpu/steps",
-        "import verdict\n\
-         print(verdict.against(['1', '2', 'refused', '4'], ['1', '2', '3', '5']))\n\
-         print(verdict.against(['1', '2', '3'], ['1', '2', '3']))\n\
-         print(verdict.against(['1', '2', '3'], ['1', '7', 'refused']))\n\
-         print(verdict.against(None, ['1']))",
-    );
-    assert_eq!(said.lines().collect::<Vec<_>>(), ["same, 2 steps", "same", "differ", "unknown"]);
-}
-
-/// Each step is in one list, with the figures that decided.
-#[test]
-fn the_last_lines_tell_what_held_what_did_not_and_what_was_not_reached() {
-    let said = common::python(
-        "xtask/gpu/steps",
-        "import plan, verdict\n\
-         def step(name, status='passed', why='', **data):\n\
-         \x20   return {'name': name, 'status': status, 'why': why, 'seconds': 1, 'data': data}\n\
-         steps = [step('holds', **{'moves': 200, 'words wrong': 0, 'computed': True}),\n\
-         \x20   step('aliases', 'failed', 'ended with 1', **{'words wrong': 7}),\n\
-         \x20   step('probe', 'skipped', 'no driver'),\n\
-         \x20   step('growth', 'skipped', verdict.NO_TIME),\n\
-         \x20   step('train-native', route='native', losses=['1', '2']),\n\
-         \x20   step('train-plugin', route='plugin', losses=['1', '2']),\n\
-         \x20   step('train-compiled', route='compiled', losses=['1', '3'])]\n\
-         results = {'steps': steps, 'compared': verdict.compared(steps)}\n\
-         print('\\n'.join(verdict.verdict(results, plan.STEPS, 9)))",
-    );
-    let mut list = "";
-    let mut lists: Vec<(&str, String)> = Vec::new();
-    for line in said.lines() {
-        match line.split_once(": ") {
-            Some((title, _)) if !line.starts_with(' ') => list = title,
-            _ if line.starts_with("   ") => {
-                lists.last_mut().unwrap().1 += &format!(" {}", line.trim());
-            }
-            _ => lists.push((list, line.trim().to_owned())),
-        }
-    }
-    let found = |name: &str| {
-        let mut found = lists.iter().filter(|(_, text)| text.starts_with(&format!("{name} (")));
-        let one = found.next().unwrap_or_else(|| panic!("{name}: {said}"));
-        assert!(found.next().is_none(), "{name} is told twice");
-        one
-    };
-    for (name, list, part) in [
-        ("holds", "HELD", "moves 200; words wrong 0"),
-        ("train-native", "HELD", ""),
-        ("train-plugin", "HELD", ""),
-        ("aliases", "DID NOT HOLD", "words wrong 7"),
-        ("train-compiled", "DID NOT HOLD", "the losses differ"),
-        ("probe", "NOT ASKED", "no driver"),
-        ("growth", "NOT REACHED", "cut off after 1 s"),
-        ("leaving", "NOT REACHED", ""),
-    ] {
-        let (title, text) = found(name);
-        assert_eq!(*title, list, "{name}");
-        assert!(text.contains(part), "{text}");
-    }
-    assert!(said.contains("`./run --minutes 9` goes on with them"), "{said}");
-}
-
-/// NVIDIA's own assembler comes with Triton, where that is installed for other tests.
-#[test]
-fn kernels_of_the_steps_are_what_nvidias_assembler_takes() {
-    let venv = common::root().join("target/torch/venv/lib");
-    let folder = fs::read_dir(venv).ok().and_then(|mut all| all.next()?.ok());
-    let within = "site-packages/triton/backends/nvidia/bin/ptxas";
-    let Some(ptxas) = folder.map(|it| it.path().join(within)).filter(|path| path.exists()) else {
-        eprintln!("skipped: target/torch has no Triton, and that no ptxas");
-        return;
-    };
-    let mut python = Command::new("python3");
-    python.arg("-B").arg("-c").arg(
-        "import kernels, latency, limits, pathlib, sys\n\
-         old = {'plain': kernels.HEAD + kernels.FILL + kernels.VERIFY,\n\
-         'gather': kernels.HEAD + kernels.GATHER, 'nothing': latency.KERNEL, 'spin': limits.SPIN}\n\
-         for name, text in {**old, 'early': kernels.EARLY, 'bulk': kernels.BULK}.items():\n\
-         \x20   pathlib.Path(sys.argv[1], name + '.ptx').write_bytes(text)",
-    );
-    let out = fresh("kernels");
-    fs::create_dir_all(&out).unwrap();
-    python.arg(&out).env("PYTHONPATH", common::root().join("xtask/gpu/steps"));
-    assert!(python.status().unwrap().success());
-    fs::copy(common::root().join("crates/lab/testkit/src/gpu/kernels.ptx"), out.join("tests.ptx"))
-        .unwrap();
-    for entry in fs::read_dir(&out).unwrap() {
-        let path = entry.unwrap().path();
-        let mut compiled = Command::new(&ptxas);
-        compiled.args(["-arch=sm_90", "-o", "/dev/null"]).arg(&path);
-        assert!(compiled.status().unwrap().success(), "{}", path.display());
-    }
 }
 
 #[test]
@@ -206,7 +101,7 @@ fn results_go_elsewhere_where_nothing_can_be_written() {
     fs::create_dir_all(&folder).unwrap();
     let mut run = script(Path::new("/dev/null/results"), &["probe"]);
     run.env("TMPDIR", &folder);
-    let told = said(run);
+    let told = said(&mut run);
     let (_, place) = told.split_once("the results go to ").unwrap();
     let place = Path::new(place.lines().next().unwrap());
     assert!(place.starts_with(&folder), "{told}");
@@ -224,7 +119,7 @@ fn results_go_on_where_they_went() {
     for (step, count) in [("probe", 1), ("ranges", 2)] {
         let mut run = script(&out, &[step]);
         run.env("TMPDIR", &other);
-        let told = said(run);
+        let told = said(&mut run);
         let (_, place) = told.split_once("results.json and results.html are in ").unwrap();
         let place = Path::new(place.trim_end());
         assert!(place.starts_with(other.canonicalize().unwrap()), "{told}");

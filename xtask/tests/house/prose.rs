@@ -3,15 +3,9 @@
 //!
 //! Measured, since no linter of a package registry knows these rules: `vale` of PyPI and of npm
 //! fetches its program from elsewhere. The limits are those of projects whose pages read well.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod common;
-#[path = "common/markdown.rs"]
-#[allow(dead_code, reason = "each test uses a part")]
-mod markdown;
-
-use common::{files, report, rust_files};
-use markdown::{prose, sentences, words};
+use super::markdown::{read, sentences, words};
+use super::{THIS, files, report, rust_files};
 
 /// Sentences of pages for users that may open with a clause as subject, of 1,000.
 const CLAUSES_MAX: usize = 3;
@@ -75,8 +69,8 @@ struct Count {
 impl Count {
     /// Counts a page; every sentence that opens with a clause is a finding.
     fn add(&mut self, path: &str, text: &str, findings: &mut Vec<String>) {
-        for piece in prose(text) {
-            for (sentence, asks) in sentences(&piece.text) {
+        for (line, piece) in read(text).prose {
+            for (sentence, asks) in sentences(&piece) {
                 let words = words(&sentence);
                 self.words += words.len();
                 self.you += words.iter().filter(|word| word.starts_with("you")).count();
@@ -88,7 +82,7 @@ impl Count {
                 self.sentences += 1;
                 if !asks && OPENERS.contains(&words[0].as_str()) {
                     self.clauses += 1;
-                    findings.push(format!("{path}:{}: {sentence}", piece.line));
+                    findings.push(format!("{path}:{line}: {sentence}"));
                 }
             }
         }
@@ -124,14 +118,12 @@ fn documents_say_what_everybody_says() {
         path.starts_with("docs/") || path.ends_with("README.md") || path == "CONTRIBUTING.md"
     };
     for (path, text) in files(&["md"]).iter().filter(|(path, _)| is_read(path)) {
-        for piece in prose(text) {
+        for (line, piece) in read(text).prose {
             seen += 1;
-            let text = format!(" {} ", words(&piece.text).join(" "));
+            let text = format!(" {} ", words(&piece).join(" "));
             let found = TURNS.iter().filter(|(turn, _)| text.contains(&format!(" {turn} ")));
-            findings.extend(
-                found.map(|(turn, say)| format!("{path}:{}: {turn}; say {say}", piece.line)),
-            );
-            findings.extend(cleft(&text).map(|cleft| format!("{path}:{}: {cleft}", piece.line)));
+            findings.extend(found.map(|(turn, say)| format!("{path}:{line}: {turn}; say {say}")));
+            findings.extend(cleft(&text).map(|cleft| format!("{path}:{line}: {cleft}")));
         }
     }
     assert!(seen > 500, "found {seen} pieces only");
@@ -144,7 +136,7 @@ fn comments_gain_no_turns_of_our_own() {
     let mut turns = 0;
     let mut all = 0;
     for (path, text) in rust_files() {
-        if path.ends_with("xtask/tests/prose.rs") {
+        if path.starts_with(THIS) {
             continue;
         }
         let comments = text.lines().filter_map(|line| line.trim_start().strip_prefix("//"));

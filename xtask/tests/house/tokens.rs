@@ -1,7 +1,7 @@
 //! Rust text as tokens, as far as it takes to see who names whom: literals are all alike, and what
 //! is compiled for tests alone is left out.
 
-use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
+use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
 /// The tokens of a text: words, `::`, single characters, and a quote for each literal.
 pub fn tokens(text: &str) -> Vec<String> {
@@ -15,9 +15,15 @@ fn add(stream: TokenStream, found: &mut Vec<String>) {
     while let Some(tree) = trees.next() {
         match (tree, trees.peek()) {
             (TokenTree::Punct(mark), Some(TokenTree::Group(attribute)))
-                if mark.as_char() == '#' && is_for_tests(attribute) =>
+                if mark.as_char() == '#'
+                    && attribute.to_string().replace(' ', "") == "[cfg(test)]" =>
             {
-                trees.find(ends_item);
+                // The item ends with its body, or with its `;`.
+                trees.find(|tree| match tree {
+                    TokenTree::Group(group) => group.delimiter() == Delimiter::Brace,
+                    TokenTree::Punct(mark) => mark.as_char() == ';',
+                    _ => false,
+                });
             }
             (TokenTree::Group(group), _) => {
                 let (open, close) = match group.delimiter() {
@@ -41,18 +47,5 @@ fn add(stream: TokenStream, found: &mut Vec<String>) {
             (TokenTree::Literal(_), _) => found.push("\"".to_owned()),
             (other, _) => found.push(other.to_string()),
         }
-    }
-}
-
-fn is_for_tests(attribute: &Group) -> bool {
-    attribute.to_string().replace(' ', "") == "[cfg(test)]"
-}
-
-/// Whether an item that was begun ends here: with its body, or with its `;`.
-fn ends_item(tree: &TokenTree) -> bool {
-    match tree {
-        TokenTree::Group(group) => group.delimiter() == Delimiter::Brace,
-        TokenTree::Punct(mark) => mark.as_char() == ';',
-        _ => false,
     }
 }

@@ -2,13 +2,10 @@
 //! documents name what exists.
 //!
 //! The figures are ceilings a little above what is there: whoever makes a type smaller lowers them.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod common;
 
 use std::collections::BTreeSet;
 
-use common::{files, methods, report, root, rust_files};
+use super::{THIS, files, markdown, methods, read, report, rust_files};
 
 /// Methods of `Heap`, and files that hold them.
 const HEAP_METHODS_MAX: usize = 78;
@@ -40,7 +37,7 @@ fn the_page_table_shows_the_heap_no_more_than_it_does() {
 
 #[test]
 fn the_glossary_is_short() {
-    let text = std::fs::read_to_string(root().join("docs/inside/glossary.md")).unwrap();
+    let text = read("docs/inside/glossary.md");
     let (_, own) = text.split_once("## Words of our own").unwrap();
     // Without the head and the line below it.
     let words = own.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next()).skip(2);
@@ -48,20 +45,6 @@ fn the_glossary_is_short() {
     assert!((10..=OWN_WORDS_MAX).contains(&words.len()), "{} words", words.len());
     let several = words.iter().filter(|word| word.contains([',', ';', '/']));
     report("words in one row", several.map(|word| (*word).to_owned()).collect());
-}
-
-/// What stands between backquotes in prose.
-fn citations(text: &str) -> Vec<(usize, &str)> {
-    let mut is_code = false;
-    let mut found = Vec::new();
-    for (at, line) in text.lines().enumerate() {
-        let is_fence = line.trim_start().starts_with("```");
-        is_code ^= is_fence;
-        if !is_code && !is_fence {
-            found.extend(line.split('`').skip(1).step_by(2).map(|cited| (at + 1, cited)));
-        }
-    }
-    found
 }
 
 /// The paths that a citation stands for: `a/{b,c}.rs` is two.
@@ -78,7 +61,7 @@ fn paths(cited: &str) -> Vec<String> {
 fn files_and_functions_that_documents_name_exist() {
     let files_of_all = files(&["rs", "md", "toml", "py", "h", "c"]);
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    let code = rust_files().into_iter().filter(|(path, _)| path != "xtask/tests/house.rs");
+    let code = rust_files().into_iter().filter(|(path, _)| !path.starts_with(THIS));
     let code: Vec<String> = code.map(|(_, text)| text).collect();
     let words: BTreeSet<&str> = code.iter().flat_map(|text| text.split(|c| !is_word(c))).collect();
     let mut findings = Vec::new();
@@ -88,7 +71,7 @@ fn files_and_functions_that_documents_name_exist() {
         if path == "CHANGELOG.md" {
             continue;
         }
-        for (at, cited) in citations(text) {
+        for (at, cited) in markdown::read(text).cited {
             let is_path = cited.ends_with(".rs") && !cited.contains([' ', '*', '<']);
             let is_name = cited.contains("::") && cited.chars().all(|c| is_word(c) || c == ':');
             seen += usize::from(is_path || is_name);
@@ -97,7 +80,7 @@ fn files_and_functions_that_documents_name_exist() {
                 file.contains("NAME")
                     || files_of_all.keys().any(|known| known == file || known.ends_with(&end))
             };
-            let missing = paths(cited).into_iter().filter(|file| is_path && !exists(file));
+            let missing = paths(&cited).into_iter().filter(|file| is_path && !exists(file));
             findings.extend(missing.map(|file| format!("{path}:{at}: no file {file}")));
             let parts = cited.split("::").filter(|part| is_name && !part.is_empty());
             let unknown = parts.filter(|part| !words.contains(part));
@@ -111,5 +94,4 @@ fn files_and_functions_that_documents_name_exist() {
 #[test]
 fn a_citation_with_braces_is_several_files() {
     assert_eq!(paths("core/{a,b}.rs"), ["crates/core/src/a.rs", "crates/core/src/b.rs"]);
-    assert_eq!(citations("x `a` y `b`\n```\n`c`\n```"), [(1, "a"), (1, "b")]);
 }

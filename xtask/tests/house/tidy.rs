@@ -1,14 +1,13 @@
-//! The house rules that no tool checks: layers, top comments, lengths, where unsafe may be.
-//!
-//! Each rule is one test that names every place that breaks it.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+//! The house rules of the code: layers, top comments, lengths, where unsafe may be.
 
-mod common;
-
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
-use common::{check_lines, report, root, rust_files};
+use serde_json::Value;
+
+use super::{check_lines, read, report, root, rust_files, said};
 
 /// Columns of a line, as rustfmt keeps them in code; comments and texts are kept here.
 const COLUMNS_MAX: usize = 100;
@@ -27,63 +26,52 @@ const UNSAFE_CRATES: [&str; 9] = [
 
 /// The crates of `crates/README.md`, bottom first: folder and package.
 fn layers() -> Vec<(String, String)> {
-    let text = fs::read_to_string(root().join("crates/README.md")).unwrap();
-    text.lines()
-        .filter_map(|line| {
-            let cells: Vec<&str> = line.split('|').map(str::trim).collect();
-            let name = |cell: &str| Some(cell.strip_prefix('`')?.strip_suffix('`')?.to_owned());
-            Some((name(cells.get(1)?)?, name(cells.get(2)?)?))
-        })
-        .collect()
+    let text = read("crates/README.md");
+    let of_line = |line: &str| {
+        let (folder, rest) = line.strip_prefix("| `")?.split_once("` | `")?;
+        Some((folder.to_owned(), rest.split_once("` |")?.0.to_owned()))
+    };
+    text.lines().filter_map(of_line).collect()
 }
 
-fn dependencies(manifest: &Path) -> (String, Vec<String>) {
-    let text = fs::read_to_string(manifest).unwrap();
-    let table: toml::Table = text.parse().unwrap();
-    let package = table["package"]["name"].as_str().unwrap().to_owned();
-    // Also those of one system alone.
-    let targets = table.get("target").and_then(toml::Value::as_table);
-    let targets = targets.into_iter().flat_map(toml::Table::values);
-    let tables = targets.filter_map(toml::Value::as_table).chain([&table]);
-    let names = tables.filter_map(|table| table.get("dependencies")?.as_table());
-    (package, names.flat_map(|names| names.keys().cloned()).collect())
+/// Each crate by its folder in `crates/`: its name, and what it depends on outside of its tests.
+fn crates() -> BTreeMap<String, (String, Vec<String>)> {
+    let told = said(Command::new("cargo").args(["metadata", "--no-deps", "--format-version", "1"]));
+    let metadata: Value = serde_json::from_str(&told).unwrap();
+    let name = |value: &Value| value["name"].as_str().unwrap().to_owned();
+    let crates = metadata["packages"].as_array().unwrap().iter().filter_map(|package| {
+        let folder = Path::new(package["manifest_path"].as_str()?).parent()?;
+        let folder = folder.strip_prefix(root().join("crates")).ok()?.to_str()?.to_owned();
+        let used = package["dependencies"].as_array()?.iter().filter(|one| one["kind"].is_null());
+        Some((folder, (name(package), used.map(name).collect())))
+    });
+    crates.collect()
 }
 
 #[test]
 fn a_crate_uses_only_those_above_it_in_the_list() {
-    let layers = layers();
+    let (layers, mut crates) = (layers(), crates());
     let mut findings = Vec::new();
     for (at, (folder, package)) in layers.iter().enumerate() {
-        let (name, used) = dependencies(&root().join("crates").join(folder).join("Cargo.toml"));
+        let (name, used) = crates.remove(folder).unwrap_or_default();
         if name != *package {
             findings.push(format!("crates/{folder} is {name}, the list says {package}"));
         }
-        for other in used {
-            let place = layers.iter().position(|(_, package)| *package == other);
-            if place.is_some_and(|place| place >= at) {
-                findings.push(format!("{name} uses {other}, which is not above it"));
-            }
-        }
+        let is_above = |other: &String| layers[..at].iter().any(|(_, above)| above == other);
+        let is_listed = |other: &String| layers.iter().any(|(_, listed)| listed == other);
+        let wrong = used.iter().filter(|other| is_listed(other) && !is_above(other));
+        findings.extend(wrong.map(|other| format!("{name} uses {other}, which is not above it")));
     }
-    let listed: Vec<&str> = layers.iter().map(|(folder, _)| folder.as_str()).collect();
-    for group in ["", "lab/", "tools/"] {
-        for entry in fs::read_dir(root().join("crates").join(group)).unwrap() {
-            let name = entry.unwrap().file_name().to_string_lossy().into_owned();
-            let folder = format!("{group}{name}");
-            let is_crate = root().join("crates").join(&folder).join("Cargo.toml").exists();
-            if is_crate && !listed.contains(&folder.as_str()) {
-                findings.push(format!("crates/{folder} is not in crates/README.md"));
-            }
-        }
-    }
+    let unlisted = crates.keys().map(|name| format!("crates/{name} is not in crates/README.md"));
+    findings.extend(unlisted);
     assert!(layers.len() >= 7);
     report("layers", findings);
 }
 
 #[test]
 fn core_and_driver_know_nothing_of_each_other_and_little_else() {
-    for folder in ["core", "driver"] {
-        let (name, used) = dependencies(&root().join("crates").join(folder).join("Cargo.toml"));
+    let crates = crates();
+    for (name, used) in ["core", "driver"].map(|folder| &crates[folder]) {
         // serde only where a program asks for it.
         let allowed = |other: &String| other == "thiserror" || other == "serde";
         assert!(used.iter().all(allowed), "{name} uses {used:?}");
@@ -135,7 +123,7 @@ fn unsafe_lives_only_where_a_foreign_abi_does() {
         let may = UNSAFE_CRATES.iter().any(|folder| inside.starts_with(&format!("{folder}/")));
         // It stands before functions of the driver.
         let may = may || path.starts_with("engines/watch/") || path.starts_with("benches/");
-        !may && !path.contains("/tests/") && !path.ends_with("tidy.rs")
+        !may && !path.contains("/tests/")
     });
     check_lines("unsafe", &files, |_, line| {
         let code = line.split("//").next().unwrap_or_default();
@@ -157,7 +145,7 @@ fn every_library_below_the_abi_forbids_unsafe() {
 
 #[test]
 fn invariants_in_code_are_in_the_document() {
-    let document = fs::read_to_string(root().join("docs/inside/invariants.md")).unwrap();
+    let document = read("docs/inside/invariants.md");
     check_lines("invariants", &rust_files(), |_, line| {
         let words = line.split(|c: char| !c.is_ascii_alphanumeric());
         let words = words.filter(|_| line.trim_start().starts_with("//"));
