@@ -195,6 +195,21 @@ fn who_grows_on_wishes_for_as_much_again_as_it_was_given_and_no_more_than_a_sixt
     drop((rest, blocks));
 }
 
+/// What is left on the device is little, but what the neighbour would give is not.
+#[test]
+fn what_a_neighbour_gives_is_created_in_large_handles() {
+    let folder = Folder::new("large");
+    let device = SimDevice::new(SimConfig { total_bytes: 16 << 30, ..SimConfig::default() });
+    let driver: Arc<dyn Driver> = Arc::new(device.clone());
+    let [first, second] = [(); 2].map(|()| Process::new(&driver, &folder, &Options::default()));
+    drop(first.allocate((16 << 10) - 24).unwrap());
+    let _first = second.allocate(32).unwrap();
+    let before = device.calls_of(drystone::driver::Call::Create);
+    let _rest: Vec<_> = (0..10).map(|_| second.allocate(32).unwrap()).collect();
+    let created = device.calls_of(drystone::driver::Call::Create) - before;
+    assert!(created <= 20, "320 MiB in {created} handles");
+}
+
 #[test]
 fn what_is_kept_for_a_limit_is_asked_of_nobody() {
     let (folder, device) = (Folder::new("limit"), device());
