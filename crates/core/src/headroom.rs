@@ -57,6 +57,8 @@ pub(crate) struct Headroom {
     pub(crate) config: Config,
     /// What the device had beside what others held of it, at the last look.
     own_bytes: u64,
+    /// What other processes would give back of it.
+    offered_bytes: u64,
     /// Where more was refused, if none was given beyond that since.
     ceiling: Option<Ceiling>,
     /// How much may be reserved before the device has to be looked at again.
@@ -76,6 +78,7 @@ impl Headroom {
         Self {
             config,
             own_bytes: config.device_bytes,
+            offered_bytes: 0,
             ceiling: None,
             looked_until_bytes: 0,
             planned_bytes: 0,
@@ -101,6 +104,16 @@ impl Headroom {
         stats.device_looks += 1;
     }
 
+    /// Other processes would give so much back to a request that is refused.
+    pub(crate) const fn note_offered(&mut self, bytes: u64) {
+        self.offered_bytes = bytes;
+    }
+
+    /// How much that is.
+    pub(crate) const fn offered_bytes(&self) -> u64 {
+        self.offered_bytes
+    }
+
     /// What this heap may hold at most by what the device says.
     fn told_bytes(&self) -> u64 {
         self.own_bytes.min(self.config.limit_bytes)
@@ -118,7 +131,7 @@ impl Headroom {
     }
 
     /// What the device and the limit have left, by what the device says.
-    fn told_left_bytes(&self, stats: &Counters) -> u64 {
+    pub(crate) fn told_left_bytes(&self, stats: &Counters) -> u64 {
         self.told_bytes().saturating_sub(self.growing_bytes(stats))
     }
 
@@ -183,7 +196,8 @@ impl Headroom {
         let share = if is_staying { policy::LEFT_PER_STAYING_HANDLE } else { left_per_handle };
         let left_bytes = self.left_bytes(stats);
         let held_bytes = self.most_bytes().saturating_sub(left_bytes);
-        let share_bytes = left_bytes / share.max(1);
+        // What others give back serves large handles as well as what is left.
+        let share_bytes = left_bytes.saturating_add(self.offered_bytes) / share.max(1);
         policy::handle_granules(
             class,
             prefer,
@@ -315,6 +329,22 @@ mod tests {
         headroom.end_plan(50);
         headroom.note_look(&mut stats, 700);
         assert_eq!(headroom.left_bytes(&stats), 700);
+    }
+
+    #[test]
+    fn what_others_would_give_makes_handles_larger_and_is_not_left() {
+        let device_bytes = 1 << 30;
+        let mut headroom = Headroom::new(Config::new(SegmentKind::Mapped, 2 << 20, device_bytes));
+        let mut stats = Counters::default();
+        headroom.note_look(&mut stats, 64 << 20);
+        let granules = |headroom: &Headroom| {
+            headroom.handle_granules(&stats, SizeClass::Large, 128 << 20, false)
+        };
+        assert_eq!(granules(&headroom), 2);
+        headroom.note_offered(960 << 20);
+        assert_eq!(granules(&headroom), 32);
+        assert_eq!(headroom.left_bytes(&stats), 64 << 20);
+        assert!(headroom.check(&stats, 65 << 20, Look::Fresh).is_err());
     }
 
     #[test]

@@ -332,8 +332,14 @@ impl<E> Miss<E> {
     }
 
     /// What is next except making the request, which is what `None` asks for. `left_bytes` is
-    /// the most that the request could be given beside what is allocated.
-    fn go_on<W>(&mut self, stats: &mut Counters, left_bytes: u64) -> Option<Next<W, E>> {
+    /// the most that the request could be given beside what is allocated; `own_bytes`, if others
+    /// would give the rest, what is unused here and serves as it is.
+    fn go_on<W>(
+        &mut self,
+        stats: &mut Counters,
+        left_bytes: u64,
+        own_bytes: Option<u64>,
+    ) -> Option<Next<W, E>> {
         match std::mem::replace(&mut self.stage, Stage::Over) {
             Stage::New | Stage::Recorded => {
                 self.stage = Stage::Trying;
@@ -344,13 +350,13 @@ impl<E> Miss<E> {
                 None
             }
             Stage::Served(granted) => Some(Next::Granted(granted)),
-            Stage::Climbing(_, refusal) => Some(self.climb(refusal, stats, left_bytes)),
+            Stage::Climbing(_, refusal) => Some(self.climb(refusal, stats, left_bytes, own_bytes)),
             Stage::Refused(refusal)
             | Stage::LacksMappings { refusal, .. }
             | Stage::Evicting(refusal) => Some(match refusal {
                 Refusal::Request(_) | Refusal::Driver(_) => Next::GiveUp(refusal),
                 Refusal::Limit | Refusal::Device | Refusal::OutOfMemory(_) => {
-                    self.climb(refusal, stats, left_bytes)
+                    self.climb(refusal, stats, left_bytes, own_bytes)
                 }
             }),
         }
@@ -362,6 +368,7 @@ impl<E> Miss<E> {
         refusal: Refusal<E>,
         stats: &mut Counters,
         left_bytes: u64,
+        own_bytes: Option<u64>,
     ) -> Next<W, E> {
         let (given, given_back_bytes) = stats.turnover();
         let all = &stats.all;
@@ -384,6 +391,8 @@ impl<E> Miss<E> {
                 Rung::AskProgram => true,
                 // The limit is this allocator's own.
                 Rung::AskNeighbours => self.asks_neighbours && !matches!(refusal, Refusal::Limit),
+                // It would be created again, with what others give.
+                Rung::TrimPassed | Rung::TrimIdle if own_bytes.is_some() => false,
                 _ => !is_short,
             };
             if may_help && rung.is_legal(self.captured) {
@@ -392,7 +401,8 @@ impl<E> Miss<E> {
                     self.before_wait = (given, given_back_bytes);
                 }
                 self.stage = Stage::Climbing(rung, refusal);
-                return rung.next(if is_short { unused_bytes } else { 0 });
+                let unused_bytes = if is_short { unused_bytes } else { 0 };
+                return rung.next(own_bytes.unwrap_or(unused_bytes));
             }
         }
         Next::GiveUp(refusal)

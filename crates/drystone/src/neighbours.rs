@@ -33,6 +33,10 @@ pub trait Neighbours: Send + Sync {
     /// and goes, with the lock held under which it does.
     fn tell(&self, held_bytes: u64, unused_bytes: u64);
 
+    /// How many bytes they could give, as they said last. They are asked to say it anew, and not
+    /// waited for.
+    fn offered_bytes(&self) -> u64;
+
     /// Those that hold anything. They are asked for new figures, or what they said last counts: as
     /// where it is called with a lock held.
     fn others(&self, is_fresh: bool) -> Vec<Neighbour>;

@@ -32,6 +32,11 @@ impl<'a> Giving<'a> {
         self.heap.streams.points()
     }
 
+    /// Other processes would give so much back to a request that is refused.
+    pub const fn note_offered(self, bytes: u64) {
+        self.heap.headroom.note_offered(bytes);
+    }
+
     /// Plans to give back so many bytes, of what has been free since some points. `None` if there
     /// is nothing that can go without waiting; one plan need not suffice. The smallest unit may
     /// pass what is missing, if nothing smaller is left.

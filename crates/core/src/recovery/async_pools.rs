@@ -8,7 +8,7 @@ impl AsyncPools {
     /// [`allocated`](Self::allocated).
     pub fn next<E>(&mut self, miss: &mut Miss<E>) -> Next<PendingAlloc, E> {
         loop {
-            if let Some(next) = miss.go_on(&mut self.stats, u64::MAX) {
+            if let Some(next) = miss.go_on(&mut self.stats, u64::MAX, None) {
                 return next;
             }
             let is_captured = miss.captured == Captured::Own;

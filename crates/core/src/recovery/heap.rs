@@ -3,12 +3,13 @@
 //! Invariant: each answer to a failed plan is given once in a try, or leaves less to be planned, so
 //! that every try ends.
 
-use super::{Failure, Miss, Next, Stage};
+use super::{Failure, Miss, Next, Refusal, Stage};
 use crate::error::RequestError;
 use crate::headroom::Look;
 use crate::heap::{Heap, Outcome};
 use crate::plan::{self, Committed, Intent, Plan, Reuse, Step};
 use crate::policy;
+use crate::state_machine::StateMachine as _;
 
 /// What a failed plan was short of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +76,8 @@ impl Heap {
                 return Next::CollectFences;
             }
             let most_bytes = self.headroom.most_for_one_bytes(&self.stats, miss.look);
-            if let Some(next) = miss.go_on(&mut self.stats, most_bytes) {
+            let own_bytes = self.own_bytes_beside_others(miss);
+            if let Some(next) = miss.go_on(&mut self.stats, most_bytes, own_bytes) {
                 return next;
             }
             match self.request_by(miss.pool, miss.stream, miss.bytes, miss.reuse, miss.look) {
@@ -104,6 +106,24 @@ impl Heap {
                 Err(error) => miss.stage = Stage::Refused(error.into()),
             }
         }
+    }
+
+    /// How many unused bytes serve a refused request where they are, if others would give what it
+    /// lacks beside them.
+    fn own_bytes_beside_others<E>(&self, miss: &Miss<E>) -> Option<u64> {
+        let refusal = match &miss.stage {
+            Stage::Refused(refusal) | Stage::Climbing(_, refusal) => refusal,
+            _ => return None,
+        };
+        let offered_bytes = self.headroom.offered_bytes();
+        let is_fresh = miss.look == Look::Fresh && matches!(refusal, Refusal::Device);
+        if !is_fresh || !miss.asks_neighbours || offered_bytes == 0 {
+            return None;
+        }
+        let own_bytes = self.unused_bytes();
+        let at_hand_bytes = own_bytes.saturating_add(self.headroom.told_left_bytes(&self.stats));
+        let lacking_bytes = miss.bytes.checked_sub(at_hand_bytes)?;
+        (1..=offered_bytes).contains(&lacking_bytes).then_some(own_bytes)
     }
 
     /// Takes back a plan for a miss: done, with the address that a `Reserve` or `Malloc` step gave,

@@ -6,7 +6,8 @@ use crate::heap::{Freed, Outcome};
 use crate::plan::{Committed, Reuse};
 use crate::space::Granted;
 use crate::{
-    Config, CrossStream, Heap, Plan, PoolId, Prefer, SegmentKind, StateMachine, Step, StreamId,
+    Config, CrossStream, Giving, Heap, Plan, PoolId, Prefer, SegmentKind, StateMachine, Step,
+    StreamId,
 };
 
 const MIB: u64 = 1 << 20;
@@ -202,6 +203,36 @@ fn neighbours_are_asked_again_as_long_as_they_give_and_what_is_unused_here_goes_
         }
         assert_eq!(asked, times);
         assert!(trims > times, "what is unused here is given back again");
+    }
+}
+
+/// Handles that are free would be created again: of others only what lacks beside them is asked.
+#[test]
+fn what_is_unused_here_does_not_go_back_where_others_would_give_the_rest() {
+    for (offered_bytes, trims) in [(2 * MIB, false), (0, true)] {
+        // Of what is unused, in pieces of all sizes, one granule is whole.
+        let (mut heap, stream) = full_by_stream();
+        heap.set_limit(u64::MAX);
+        let mut miss = Miss::<&str>::new(PoolId::DEFAULT, stream, 8 * MIB, Captured::None);
+        let (mut has_trimmed, mut asked) = (false, None);
+        while asked.is_none() {
+            match heap.next(&mut miss) {
+                Next::LookAtDevice => {
+                    miss.note_free(Some(4 * MIB));
+                    Giving::of(&mut heap).note_offered(offered_bytes);
+                }
+                Next::CollectFences => {}
+                Next::AskNeighbours(own_bytes) => asked = Some(own_bytes),
+                Next::Trim => {
+                    has_trimmed = true;
+                    miss.note(false);
+                }
+                Next::CarryOut(plan) => heap.carried_out(&mut miss, plan, Ok(1 << 40)),
+                Next::GiveUp(refusal) => panic!("{refusal:?}"),
+                _ => miss.note(false),
+            }
+        }
+        assert_eq!((has_trimmed, asked), (trims, Some(if trims { 0 } else { 2 * MIB })));
     }
 }
 

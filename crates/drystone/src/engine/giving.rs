@@ -216,6 +216,17 @@ impl Engine {
         neighbours.tell(held_bytes, held_bytes.saturating_sub(used_bytes));
     }
 
+    /// Notes what other processes would give.
+    pub(super) fn note_offered(&self) {
+        if let Some(neighbours) = self.neighbours.get()
+            && let BackendState::Heap(heap) = &self.backend
+        {
+            let offered_bytes = neighbours.offered_bytes();
+            // What is poisoned says itself what is next.
+            let _ = heap.change(|heap| Giving::of(heap).note_offered(offered_bytes));
+        }
+    }
+
     /// Memory has come: what is free now, and not used before it comes again, is the first to go.
     pub(super) fn note_growth(&self) {
         if self.neighbours.get().is_some()

@@ -106,6 +106,7 @@ impl Engine {
                 Next::CarryOut(work) => carry_out(&mut miss, work),
                 Next::LookAtDevice => {
                     miss.note_free(self.executor.free_bytes().ok());
+                    self.note_offered();
                 }
                 Next::CollectFences => drop(self.collect()),
                 Next::AwaitFences => {

@@ -175,8 +175,7 @@ fn ask_one(board: &Board, index: usize, bytes: u64, until: Instant) -> Result<u6
     let to = u8::try_from(index).map_err(|_| Unanswered::Gone)?;
     let wish = Wish::new(to, last.wrapping_add(1), bytes);
     own.wish.store(wish.word(), Ordering::Release);
-    other.bell.fetch_add(1, Ordering::Release);
-    futex::wake(&other.bell);
+    other.ring();
     let answer = loop {
         let seen = own.answers.load(Ordering::Acquire);
         let now = Wish::of(own.wish.load(Ordering::Acquire));

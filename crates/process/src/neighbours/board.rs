@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use drystone::Neighbour;
 
-use super::life;
+use super::{futex, life};
 
 /// Names the folder of boards, where containers share another one than `/dev/shm`. Empty: no board.
 const VARIABLE: &str = "DRYSTONE_BOARD";
@@ -285,6 +285,12 @@ impl Slot {
             self.grew_ms.store(now_ms(), Ordering::Relaxed);
         }
         self.unused_bytes.store(unused_bytes, Ordering::Relaxed);
+    }
+
+    /// Wakes its thread.
+    pub(super) fn ring(&self) {
+        self.bell.fetch_add(1, Ordering::Release);
+        futex::wake(&self.bell);
     }
 
     /// New figures of what could be given back, where nothing came or went.

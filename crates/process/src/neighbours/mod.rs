@@ -179,6 +179,16 @@ impl Neighbours for Table {
         }
     }
 
+    fn offered_bytes(&self) -> u64 {
+        let Some(board) = &self.board else { return 0 };
+        let mut offered_bytes = 0_u64;
+        for (_, slot) in board.others() {
+            offered_bytes = offered_bytes.saturating_add(slot.unused_bytes());
+            slot.ring();
+        }
+        offered_bytes
+    }
+
     fn others(&self, is_fresh: bool) -> Vec<Neighbour> {
         let Some(board) = &self.board else { return Vec::new() };
         if is_fresh {

@@ -42,6 +42,8 @@ impl Table {
             let heard = bell.load(Ordering::Acquire);
             if let Some(board) = &self.board {
                 while self.serving(|| self.serve_one(board, allocator)) {}
+                // Whoever only looks rings, too.
+                board.own().tell_unused(allocator.unused_bytes());
             }
             if let (Some(tick), Some(at)) = (tick, next)
                 && Instant::now() >= at
