@@ -2,11 +2,10 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
-use crate::context::{self, check_device, in_driver};
-use crate::driver::{self, Status};
-use crate::error;
-use crate::forward::forward;
-use crate::last_error::record;
+use crate::context::{check_device, device, initialize};
+use crate::driver;
+use crate::error::{self, done};
+use crate::export::{exports, forward, tell};
 
 /// The version of `libcudart.so.12` and of `libcudart.so.13`.
 pub const RUNTIME_12: c_int = 12_080;
@@ -28,96 +27,57 @@ forward! {
     cudaMemGetInfo => cuMemGetInfo_v2(free: *mut usize, total: *mut usize);
 }
 
-/// Tells the newest CUDA that the driver serves.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaDriverGetVersion(version: *mut c_int) -> Status {
-    // SAFETY: the caller passes room for a number.
-    record(unsafe { driver::cuDriverGetVersion(version) })
+forward! { without context:
+    cudaDeviceGetAttribute =>
+        cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, device: c_int);
+    cudaDeviceGetPCIBusId => cuDeviceGetPCIBusId(id: *mut c_char, size: c_int, device: c_int);
+    cudaDeviceGetByPCIBusId => cuDeviceGetByPCIBusId(device: *mut c_int, id: *const c_char);
 }
 
-/// `cudaRuntimeGetVersion` of `libcudart.so.12`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaRuntimeGetVersion_v12(version: *mut c_int) -> Status {
-    // SAFETY: the caller passes room for a number.
-    unsafe { tell_version(version, RUNTIME_12) }
-}
-
-/// `cudaRuntimeGetVersion` of `libcudart.so.13`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaRuntimeGetVersion_v13(version: *mut c_int) -> Status {
-    // SAFETY: the caller passes room for a number.
-    unsafe { tell_version(version, RUNTIME_13) }
-}
-
-unsafe fn tell_version(to: *mut c_int, version: c_int) -> Status {
-    if to.is_null() {
-        return record(error::INVALID_VALUE);
+exports! {
+    /// Tells the newest CUDA that the driver serves.
+    fn cudaDriverGetVersion(version: *mut c_int) {
+        // SAFETY: the caller passes room for a number.
+        done(unsafe { driver::cuDriverGetVersion(version) })
     }
-    // SAFETY: the caller passes room for a number.
-    unsafe { to.write(version) };
-    error::SUCCESS
-}
 
-/// Tells one number about a device; both APIs number them alike.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaDeviceGetAttribute(
-    value: *mut c_int,
-    attribute: c_int,
-    device: c_int,
-) -> Status {
-    // SAFETY: the caller keeps the contract of the CUDA function, which is the driver's.
-    in_driver(|| unsafe { driver::cuDeviceGetAttribute(value, attribute, device) })
-}
-
-/// Tells a device's address on the bus.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaDeviceGetPCIBusId(
-    id: *mut c_char,
-    size: c_int,
-    device: c_int,
-) -> Status {
-    // SAFETY: the caller keeps the contract of the CUDA function, which is the driver's.
-    in_driver(|| unsafe { driver::cuDeviceGetPCIBusId(id, size, device) })
-}
-
-/// Finds a device by its address on the bus.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaDeviceGetByPCIBusId(device: *mut c_int, id: *const c_char) -> Status {
-    // SAFETY: the caller keeps the contract of the CUDA function, which is the driver's.
-    in_driver(|| unsafe { driver::cuDeviceGetByPCIBusId(device, id) })
-}
-
-/// Tells the flags of this thread's device.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaGetDeviceFlags(flags: *mut c_uint) -> Status {
-    if flags.is_null() {
-        return record(error::INVALID_VALUE);
+    /// `cudaRuntimeGetVersion` of `libcudart.so.12`.
+    fn cudaRuntimeGetVersion_v12(version: *mut c_int) {
+        // SAFETY: the caller passes room for a number.
+        unsafe { tell(version, RUNTIME_12) }
     }
-    in_driver(|| {
+
+    /// `cudaRuntimeGetVersion` of `libcudart.so.13`.
+    fn cudaRuntimeGetVersion_v13(version: *mut c_int) {
+        // SAFETY: the caller passes room for a number.
+        unsafe { tell(version, RUNTIME_13) }
+    }
+
+    /// Tells the flags of this thread's device.
+    fn cudaGetDeviceFlags(flags: *mut c_uint) {
+        if flags.is_null() {
+            return Err(error::INVALID_VALUE);
+        }
+        initialize()?;
         let mut is_active = 0;
-        let device = context::device();
         // SAFETY: the caller passes room for the flags; the other pointer is to a local.
-        unsafe { driver::cuDevicePrimaryCtxGetState(device, flags, &raw mut is_active) }
-    })
-}
-
-/// Sets the flags of this thread's device.
-#[unsafe(no_mangle)]
-pub extern "C" fn cudaSetDeviceFlags(flags: c_uint) -> Status {
-    // SAFETY: takes no pointers.
-    in_driver(|| unsafe { driver::cuDevicePrimaryCtxSetFlags_v2(context::device(), flags) })
-}
-
-/// Takes the first device: all are alike.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaChooseDevice(device: *mut c_int, wanted: *const c_void) -> Status {
-    let status = check_device(0);
-    if device.is_null() || wanted.is_null() {
-        return record(error::INVALID_VALUE);
+        done(unsafe { driver::cuDevicePrimaryCtxGetState(device(), flags, &raw mut is_active) })
     }
-    if status == error::SUCCESS {
+
+    /// Sets the flags of this thread's device.
+    fn cudaSetDeviceFlags(flags: c_uint) {
+        initialize()?;
+        // SAFETY: takes no pointers.
+        done(unsafe { driver::cuDevicePrimaryCtxSetFlags_v2(device(), flags) })
+    }
+
+    /// Takes the first device: all are alike.
+    fn cudaChooseDevice(device: *mut c_int, wanted: *const c_void) {
+        if device.is_null() || wanted.is_null() {
+            return Err(error::INVALID_VALUE);
+        }
+        check_device(0)?;
         // SAFETY: the caller passes room for an ordinal.
-        unsafe { device.write(0) };
+        unsafe { tell(device, 0) }
     }
-    record(status)
 }

@@ -2,9 +2,12 @@
 //!
 //! A list and not an enum: a program may pass any number, and the driver may answer any.
 
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, c_char, c_int};
 
-use crate::driver::Status;
+/// A result: zero, or an error's number, which is the same in both APIs.
+pub type Status = c_int;
+/// What a call comes to.
+pub type Outcome<T = ()> = Result<T, Status>;
 
 pub const SUCCESS: Status = 0;
 pub const INVALID_VALUE: Status = 1;
@@ -17,6 +20,11 @@ pub const NO_DEVICE: Status = 100;
 pub const INVALID_DEVICE: Status = 101;
 pub const SYMBOL_NOT_FOUND: Status = 500;
 pub const NOT_SUPPORTED: Status = 801;
+
+/// What a call of the driver came to.
+pub fn done(status: Status) -> Outcome {
+    if status == SUCCESS { Ok(()) } else { Err(status) }
+}
 
 /// Whether no call succeeds any more after this error.
 pub fn is_sticky(status: Status) -> bool {

@@ -2,8 +2,9 @@
 
 use std::ffi::c_uint;
 
-use crate::driver::{Handle, IpcHandle, Status, Stream};
-use crate::forward::forward;
+use crate::driver::{Handle, IpcHandle, Stream};
+use crate::error::done;
+use crate::export::{exports, forward};
 
 forward! {
     cudaEventCreateWithFlags => cuEventCreate(event: *mut Handle, flags: c_uint);
@@ -19,9 +20,10 @@ forward! {
     cudaIpcOpenEventHandle => cuIpcOpenEventHandle(event: *mut Handle, handle: IpcHandle);
 }
 
-/// Makes an event without flags.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaEventCreate(event: *mut Handle) -> Status {
-    // SAFETY: the caller passes room for a handle.
-    unsafe { cudaEventCreateWithFlags(event, 0) }
+exports! {
+    /// Makes an event without flags.
+    fn cudaEventCreate(event: *mut Handle) {
+        // SAFETY: the caller passes room for a handle.
+        done(unsafe { cudaEventCreateWithFlags(event, 0) })
+    }
 }

@@ -4,8 +4,7 @@
 
 use std::cell::Cell;
 
-use crate::driver::Status;
-use crate::error;
+use crate::error::{self, Status};
 
 thread_local! {
     static LAST: Cell<Status> = const { Cell::new(error::SUCCESS) };

@@ -18,7 +18,7 @@ mod driver;
 mod entry_point;
 mod error;
 mod event;
-mod forward;
+mod export;
 mod function;
 mod graph;
 mod kernel;

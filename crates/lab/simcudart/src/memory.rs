@@ -5,11 +5,10 @@
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
 
-use crate::context::in_context;
-use crate::driver::{self, Address, Handle, IpcHandle, Location, Status, Stream};
-use crate::error;
-use crate::forward::{forward, per_thread};
-use crate::last_error::record;
+use crate::context::make_current;
+use crate::driver::{self, Address, Handle, IpcHandle, Location, Stream};
+use crate::error::{self, Outcome, Status, done};
+use crate::export::{exports, forward, tell};
 
 forward! {
     cudaMallocAsync / cudaMallocAsync_ptsz =>
@@ -17,6 +16,7 @@ forward! {
     cudaMallocFromPoolAsync / cudaMallocFromPoolAsync_ptsz =>
         cuMemAllocFromPoolAsync(address: *mut Address, size: usize, pool: Handle, stream: Stream);
     cudaFreeAsync / cudaFreeAsync_ptsz => cuMemFreeAsync(address: Address, stream: Stream);
+    cudaMallocManaged => cuMemAllocManaged(address: *mut Address, size: usize, flags: c_uint);
     cudaHostRegister => cuMemHostRegister_v2(address: Address, size: usize, flags: c_uint);
     cudaHostUnregister => cuMemHostUnregister(address: Address);
     cudaHostGetDevicePointer =>
@@ -37,98 +37,20 @@ forward! {
 }
 
 /// Asks for memory; nothing for size zero.
-unsafe fn take(to: *mut Address, size: usize, ask: impl FnOnce() -> Status) -> Status {
+unsafe fn take(to: *mut Address, size: usize, ask: impl FnOnce() -> Status) -> Outcome {
     if to.is_null() {
-        return record(error::INVALID_VALUE);
+        return Err(error::INVALID_VALUE);
     }
-    in_context(|| {
-        if size == 0 {
-            // SAFETY: the caller passes room for an address.
-            unsafe { to.write(ptr::null_mut()) };
-            return error::SUCCESS;
-        }
-        ask()
-    })
-}
-
-/// Takes memory of this thread's device.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaMalloc(address: *mut Address, size: usize) -> Status {
+    make_current()?;
     // SAFETY: the caller passes room for an address.
-    let ask = || unsafe { driver::cuMemAlloc_v2(address, size) };
-    // SAFETY: the same.
-    unsafe { take(address, size, ask) }
+    if size == 0 { unsafe { tell(to, ptr::null_mut()) } } else { done(ask()) }
 }
 
-/// Takes memory that the device and the host may use.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaMallocManaged(
-    address: *mut Address,
-    size: usize,
-    flags: c_uint,
-) -> Status {
-    // SAFETY: the caller passes room for an address.
-    in_context(|| unsafe { driver::cuMemAllocManaged(address, size, flags) })
-}
-
-/// Takes memory for rows, each aligned.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaMallocPitch(
-    address: *mut Address,
-    pitch: *mut usize,
-    width: usize,
-    height: usize,
-) -> Status {
-    /// The widest element a kernel reads at once.
-    const ELEMENT: c_uint = 16;
-    // SAFETY: the caller passes room for an address and a pitch.
-    let ask = || unsafe { driver::cuMemAllocPitch_v2(address, pitch, width, height, ELEMENT) };
-    // SAFETY: the same.
-    unsafe { take(address, width.saturating_mul(height), ask) }
-}
-
-/// Takes host memory that the device may read.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaHostAlloc(
-    address: *mut Address,
-    size: usize,
-    flags: c_uint,
-) -> Status {
-    // SAFETY: the caller passes room for an address.
-    let ask = || unsafe { driver::cuMemHostAlloc(address, size, flags) };
-    // SAFETY: the same.
-    unsafe { take(address, size, ask) }
-}
-
-/// The same without flags.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaMallocHost(address: *mut Address, size: usize) -> Status {
-    // SAFETY: the contract is the same.
-    unsafe { cudaHostAlloc(address, size, 0) }
-}
-
-/// Gives device memory back; null is allowed, and makes a context.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaFree(address: Address) -> Status {
-    in_context(|| {
-        if address.is_null() {
-            return error::SUCCESS;
-        }
-        // SAFETY: the caller gives up the address.
-        unsafe { driver::cuMemFree_v2(address) }
-    })
-}
-
-/// Gives host memory back; null is allowed.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaFreeHost(address: Address) -> Status {
-    in_context(|| {
-        if address.is_null() {
-            return error::SUCCESS;
-        }
-        // SAFETY: the caller gives up the address.
-        unsafe { driver::cuMemFreeHost(address) }
-    })
+/// Gives memory back; null is allowed, and makes a context.
+fn give_back(address: Address, free: unsafe extern "C" fn(Address) -> Status) -> Outcome {
+    make_current()?;
+    // SAFETY: the caller gives up the address.
+    if address.is_null() { Ok(()) } else { done(unsafe { free(address) }) }
 }
 
 /// Where CUDA 12 means by a number: a device, or the host for less than zero.
@@ -142,31 +64,56 @@ fn location(device: c_int) -> Location {
     }
 }
 
-/// `cudaMemAdvise` of CUDA 12.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaMemAdvise_v1(
-    address: Address,
-    size: usize,
-    advice: c_int,
-    device: c_int,
-) -> Status {
-    // SAFETY: the contract is the same.
-    unsafe { cudaMemAdvise_v2(address, size, advice, location(device)) }
-}
+exports! {
+    /// Takes memory of this thread's device.
+    fn cudaMalloc(address: *mut Address, size: usize) {
+        // SAFETY: the caller passes room for an address.
+        let ask = || unsafe { driver::cuMemAlloc_v2(address, size) };
+        // SAFETY: the same.
+        unsafe { take(address, size, ask) }
+    }
 
-/// `cudaMemPrefetchAsync` of CUDA 12.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaMemPrefetchAsync_v1(
-    address: Address,
-    size: usize,
-    device: c_int,
-    stream: Stream,
-) -> Status {
-    // SAFETY: the contract is the same.
-    unsafe { cudaMemPrefetchAsync_v2(address, size, location(device), 0, stream) }
-}
+    /// Takes memory for rows, each aligned.
+    fn cudaMallocPitch(address: *mut Address, pitch: *mut usize, width: usize, height: usize) {
+        /// The widest element a kernel reads at once.
+        const ELEMENT: c_uint = 16;
+        // SAFETY: the caller passes room for an address and a pitch.
+        let ask = || unsafe { driver::cuMemAllocPitch_v2(address, pitch, width, height, ELEMENT) };
+        // SAFETY: the same.
+        unsafe { take(address, width.saturating_mul(height), ask) }
+    }
 
-per_thread! {
-    cudaMemPrefetchAsync_v1_ptsz => cudaMemPrefetchAsync_v1(
-        address: Address, size: usize, device: c_int, stream: Stream);
+    /// Takes host memory that the device may read.
+    fn cudaHostAlloc(address: *mut Address, size: usize, flags: c_uint) {
+        // SAFETY: the caller passes room for an address.
+        let ask = || unsafe { driver::cuMemHostAlloc(address, size, flags) };
+        // SAFETY: the same.
+        unsafe { take(address, size, ask) }
+    }
+
+    /// The same without flags.
+    fn cudaMallocHost(address: *mut Address, size: usize) {
+        // SAFETY: the contract is the same.
+        done(unsafe { cudaHostAlloc(address, size, 0) })
+    }
+
+    /// Gives device memory back.
+    fn cudaFree(address: Address) { give_back(address, driver::cuMemFree_v2) }
+
+    /// Gives host memory back.
+    fn cudaFreeHost(address: Address) { give_back(address, driver::cuMemFreeHost) }
+
+    /// `cudaMemAdvise` of CUDA 12.
+    fn cudaMemAdvise_v1(address: Address, size: usize, advice: c_int, device: c_int) {
+        // SAFETY: the contract is the same.
+        done(unsafe { cudaMemAdvise_v2(address, size, advice, location(device)) })
+    }
+
+    /// `cudaMemPrefetchAsync` of CUDA 12.
+    fn cudaMemPrefetchAsync_v1 / cudaMemPrefetchAsync_v1_ptsz (
+        address: Address, size: usize, device: c_int, stream: Stream
+    ) {
+        // SAFETY: the contract is the same.
+        done(unsafe { cudaMemPrefetchAsync_v2(address, size, location(device), 0, stream) })
+    }
 }

@@ -3,10 +3,10 @@
 use std::ffi::c_int;
 use std::ptr;
 
-use crate::context::in_context;
-use crate::driver::{self, Address, Status};
+use crate::context::make_current;
+use crate::driver::{self, Address};
 use crate::error;
-use crate::last_error::record;
+use crate::export::{exports, tell};
 
 /// What is told of an address. CUDA 13 added reserved room behind it, which is not written.
 #[repr(C)]
@@ -26,23 +26,6 @@ mod pointer_attribute {
     pub const HOST_POINTER: c_int = 4;
     pub const IS_MANAGED: c_int = 8;
     pub const DEVICE_ORDINAL: c_int = 9;
-}
-
-/// Tells where an address is.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaPointerGetAttributes(
-    to: *mut PointerAttributes,
-    address: Address,
-) -> Status {
-    if to.is_null() {
-        return record(error::INVALID_VALUE);
-    }
-    in_context(|| {
-        let attributes = attributes_of(address);
-        // SAFETY: the caller passes room for the attributes.
-        unsafe { to.write(attributes) };
-        error::SUCCESS
-    })
 }
 
 fn attributes_of(address: Address) -> PointerAttributes {
@@ -79,6 +62,18 @@ fn ask<T>(attribute: c_int, address: Address, mut value: T) -> Option<T> {
     // SAFETY: every attribute asked for is at most as large as the value, a local.
     let status = unsafe { driver::cuPointerGetAttribute(to, attribute, address) };
     (status == error::SUCCESS).then_some(value)
+}
+
+exports! {
+    /// Tells where an address is.
+    fn cudaPointerGetAttributes(to: *mut PointerAttributes, address: Address) {
+        if to.is_null() {
+            return Err(error::INVALID_VALUE);
+        }
+        make_current()?;
+        // SAFETY: the caller passes room for the attributes.
+        unsafe { tell(to, attributes_of(address)) }
+    }
 }
 
 #[cfg(test)]

@@ -2,9 +2,10 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 
-use crate::context::{in_context, in_driver};
-use crate::driver::{self, Address, Handle, Location, Status};
-use crate::forward::forward;
+use crate::context::make_current;
+use crate::driver::{self, Address, Handle, Location};
+use crate::error::done;
+use crate::export::{exports, forward};
 
 forward! {
     cudaMemPoolCreate => cuMemPoolCreate(pool: *mut Handle, properties: *const c_void);
@@ -27,49 +28,29 @@ forward! {
         cuMemPoolImportPointer(address: *mut Address, pool: Handle, data: *mut c_void);
 }
 
-/// The pool that a device had from the beginning.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaDeviceGetDefaultMemPool(pool: *mut Handle, device: c_int) -> Status {
-    // SAFETY: the caller passes room for a handle.
-    in_driver(|| unsafe { driver::cuDeviceGetDefaultMemPool(pool, device) })
+forward! { without context:
+    cudaDeviceGetDefaultMemPool => cuDeviceGetDefaultMemPool(pool: *mut Handle, device: c_int);
+    cudaDeviceGetMemPool => cuDeviceGetMemPool(pool: *mut Handle, device: c_int);
+    cudaDeviceSetMemPool => cuDeviceSetMemPool(device: c_int, pool: Handle);
 }
 
-/// The pool that a device's requests go to.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaDeviceGetMemPool(pool: *mut Handle, device: c_int) -> Status {
-    // SAFETY: the caller passes room for a handle.
-    in_driver(|| unsafe { driver::cuDeviceGetMemPool(pool, device) })
-}
+// The driver's flags are wider.
+exports! {
+    /// Makes a handle by which another process opens a pool.
+    fn cudaMemPoolExportToShareableHandle(
+        to: *mut c_void, pool: Handle, kind: c_int, flags: c_uint
+    ) {
+        make_current()?;
+        // SAFETY: the caller passes room for a handle of this kind.
+        done(unsafe { driver::cuMemPoolExportToShareableHandle(to, pool, kind, flags.into()) })
+    }
 
-/// Lets a device's requests go to another pool.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaDeviceSetMemPool(device: c_int, pool: Handle) -> Status {
-    // SAFETY: the caller passes a pool that is alive.
-    in_driver(|| unsafe { driver::cuDeviceSetMemPool(device, pool) })
-}
-
-/// Makes a handle by which another process opens a pool.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaMemPoolExportToShareableHandle(
-    handle: *mut c_void,
-    pool: Handle,
-    kind: c_int,
-    flags: c_uint,
-) -> Status {
-    let flags = flags.into();
-    // SAFETY: the caller passes room for a handle of this kind.
-    in_context(|| unsafe { driver::cuMemPoolExportToShareableHandle(handle, pool, kind, flags) })
-}
-
-/// Opens the pool of another process.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaMemPoolImportFromShareableHandle(
-    pool: *mut Handle,
-    handle: *mut c_void,
-    kind: c_int,
-    flags: c_uint,
-) -> Status {
-    let flags = flags.into();
-    // SAFETY: the caller passes a handle of this kind and room for a pool.
-    in_context(|| unsafe { driver::cuMemPoolImportFromShareableHandle(pool, handle, kind, flags) })
+    /// Opens the pool of another process.
+    fn cudaMemPoolImportFromShareableHandle(
+        to: *mut Handle, from: *mut c_void, kind: c_int, flags: c_uint
+    ) {
+        make_current()?;
+        // SAFETY: the caller passes a handle of this kind and room for a pool.
+        done(unsafe { driver::cuMemPoolImportFromShareableHandle(to, from, kind, flags.into()) })
+    }
 }

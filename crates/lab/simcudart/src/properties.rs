@@ -6,10 +6,11 @@
 use std::ffi::c_int;
 use std::ptr;
 
-use crate::context::{check_device, in_driver};
+use crate::context::{check_device, initialize};
 use crate::described::{self, Described};
-use crate::driver::{self, Status};
-use crate::error;
+use crate::driver;
+use crate::error::{self, Outcome};
+use crate::export::exports;
 
 /// What a field holds. Numbers are the driver's attributes.
 #[derive(Clone, Copy)]
@@ -151,42 +152,37 @@ impl Device for DriverDevice {
     }
 }
 
-unsafe fn tell(to: *mut u8, device: c_int, record: Record) -> Status {
-    in_driver(|| {
-        if to.is_null() {
-            return error::INVALID_VALUE;
-        }
-        let status = check_device(device);
-        if status != error::SUCCESS {
-            return status;
-        }
-        let Some(described) = described::find(device) else { return error::INVALID_DEVICE };
-        let bytes = record.lay_out(&DriverDevice { ordinal: device, described });
-        // SAFETY: the caller passes room for the record of the version it was built against.
-        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
-        error::SUCCESS
-    })
+unsafe fn write(to: *mut u8, device: c_int, record: Record) -> Outcome {
+    initialize()?;
+    if to.is_null() {
+        return Err(error::INVALID_VALUE);
+    }
+    check_device(device)?;
+    let described = described::find(device).ok_or(error::INVALID_DEVICE)?;
+    let bytes = record.lay_out(&DriverDevice { ordinal: device, described });
+    // SAFETY: the caller passes room for the record of the version it was built against.
+    unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+    Ok(())
 }
 
-/// `cudaGetDeviceProperties` of programs built for CUDA 11.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaGetDeviceProperties_v1(to: *mut u8, device: c_int) -> Status {
-    // SAFETY: the caller passes room for the record.
-    unsafe { tell(to, device, Record::First) }
-}
+exports! {
+    /// `cudaGetDeviceProperties` of programs built for CUDA 11.
+    fn cudaGetDeviceProperties_v1(to: *mut u8, device: c_int) {
+        // SAFETY: the caller passes room for the record.
+        unsafe { write(to, device, Record::First) }
+    }
 
-/// `cudaGetDeviceProperties` of programs built for CUDA 12.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaGetDeviceProperties_v2(to: *mut u8, device: c_int) -> Status {
-    // SAFETY: the caller passes room for the record.
-    unsafe { tell(to, device, Record::Cuda12) }
-}
+    /// `cudaGetDeviceProperties` of programs built for CUDA 12.
+    fn cudaGetDeviceProperties_v2(to: *mut u8, device: c_int) {
+        // SAFETY: the caller passes room for the record.
+        unsafe { write(to, device, Record::Cuda12) }
+    }
 
-/// `cudaGetDeviceProperties` of programs built for CUDA 13.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaGetDeviceProperties_v13(to: *mut u8, device: c_int) -> Status {
-    // SAFETY: the caller passes room for the record.
-    unsafe { tell(to, device, Record::Cuda13) }
+    /// `cudaGetDeviceProperties` of programs built for CUDA 13.
+    fn cudaGetDeviceProperties_v13(to: *mut u8, device: c_int) {
+        // SAFETY: the caller passes room for the record.
+        unsafe { write(to, device, Record::Cuda13) }
+    }
 }
 
 #[cfg(test)]

@@ -3,8 +3,9 @@
 use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
 use std::ptr;
 
-use crate::driver::{Address, Handle, HostFunction, Status, Stream, StreamCallback};
-use crate::forward::{forward, per_thread};
+use crate::driver::{Address, Handle, HostFunction, Stream, StreamCallback};
+use crate::error::done;
+use crate::export::{exports, forward};
 
 forward! {
     cudaStreamCreateWithPriority =>
@@ -48,79 +49,48 @@ forward! {
         cuStreamSetAttribute(stream: Stream, attribute: c_int, value: *const c_void);
     cudaThreadExchangeStreamCaptureMode => cuThreadExchangeStreamCaptureMode(mode: *mut c_int);
     cudaStreamGetCaptureInfo_v3 / cudaStreamGetCaptureInfo_v3_ptsz => cuStreamGetCaptureInfo_v3(
-        stream: Stream,
-        status: *mut c_int,
-        id: *mut c_ulonglong,
-        graph: *mut Handle,
-        dependencies: *mut *const Handle,
-        edges: *mut *const c_void,
-        count: *mut usize);
+        stream: Stream, status: *mut c_int, id: *mut c_ulonglong, graph: *mut Handle,
+        dependencies: *mut *const Handle, edges: *mut *const c_void, count: *mut usize);
 }
 
-/// Makes a stream that the default stream of the device waits for.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaStreamCreate(stream: *mut Stream) -> Status {
-    // SAFETY: the caller passes room for a handle.
-    unsafe { cudaStreamCreateWithPriority(stream, 0, 0) }
-}
+exports! {
+    /// Makes a stream that the default stream of the device waits for.
+    fn cudaStreamCreate(stream: *mut Stream) {
+        // SAFETY: the caller passes room for a handle.
+        done(unsafe { cudaStreamCreateWithPriority(stream, 0, 0) })
+    }
 
-/// Makes a stream.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaStreamCreateWithFlags(stream: *mut Stream, flags: c_uint) -> Status {
-    // SAFETY: the caller passes room for a handle.
-    unsafe { cudaStreamCreateWithPriority(stream, flags, 0) }
-}
+    /// Makes a stream.
+    fn cudaStreamCreateWithFlags(stream: *mut Stream, flags: c_uint) {
+        // SAFETY: the caller passes room for a handle.
+        done(unsafe { cudaStreamCreateWithPriority(stream, flags, 0) })
+    }
 
-/// As CUDA 11.3 had it: without what joins the nodes.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaStreamGetCaptureInfo_v2(
-    stream: Stream,
-    status: *mut c_int,
-    id: *mut c_ulonglong,
-    graph: *mut Handle,
-    dependencies: *mut *const Handle,
-    count: *mut usize,
-) -> Status {
-    let edges = ptr::null_mut();
-    // SAFETY: the contract is the same; null is allowed for what is not wanted.
-    unsafe { cudaStreamGetCaptureInfo_v3(stream, status, id, graph, dependencies, edges, count) }
-}
+    /// As CUDA 11.3 had it: without what joins the nodes.
+    fn cudaStreamGetCaptureInfo_v2 / cudaStreamGetCaptureInfo_v2_ptsz (
+        stream: Stream, status: *mut c_int, id: *mut c_ulonglong, graph: *mut Handle,
+        nodes: *mut *const Handle, count: *mut usize
+    ) {
+        let edges = ptr::null_mut();
+        // SAFETY: the contract is the same; null is allowed for what is not wanted.
+        done(unsafe { cudaStreamGetCaptureInfo_v3(stream, status, id, graph, nodes, edges, count) })
+    }
 
-/// As CUDA 10 had it: the status and the capture's number only.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaStreamGetCaptureInfo_v1(
-    stream: Stream,
-    status: *mut c_int,
-    id: *mut c_ulonglong,
-) -> Status {
-    let (graph, dependencies, count) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
-    // SAFETY: the contract is the same; null is allowed for what is not wanted.
-    unsafe { cudaStreamGetCaptureInfo_v2(stream, status, id, graph, dependencies, count) }
-}
+    /// As CUDA 10 had it: the status and the capture's number only.
+    fn cudaStreamGetCaptureInfo_v1 / cudaStreamGetCaptureInfo_v1_ptsz (
+        stream: Stream, status: *mut c_int, id: *mut c_ulonglong
+    ) {
+        let (graph, nodes, count) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
+        // SAFETY: the contract is the same; null is allowed for what is not wanted.
+        done(unsafe { cudaStreamGetCaptureInfo_v2(stream, status, id, graph, nodes, count) })
+    }
 
-/// `cudaStreamUpdateCaptureDependencies` of CUDA 12.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaStreamUpdateCaptureDependencies_v1(
-    stream: Stream,
-    dependencies: *mut Handle,
-    count: usize,
-    flags: c_uint,
-) -> Status {
-    let edges = ptr::null();
-    // SAFETY: the contract is the same; no edge data means the usual one.
-    unsafe { cudaStreamUpdateCaptureDependencies_v2(stream, dependencies, edges, count, flags) }
-}
-
-per_thread! {
-    cudaStreamUpdateCaptureDependencies_v1_ptsz => cudaStreamUpdateCaptureDependencies_v1(
-        stream: Stream, dependencies: *mut Handle, count: usize, flags: c_uint);
-    cudaStreamGetCaptureInfo_v2_ptsz => cudaStreamGetCaptureInfo_v2(
-        stream: Stream,
-        status: *mut c_int,
-        id: *mut c_ulonglong,
-        graph: *mut Handle,
-        dependencies: *mut *const Handle,
-        count: *mut usize);
-    cudaStreamGetCaptureInfo_v1_ptsz => cudaStreamGetCaptureInfo_v1(
-        stream: Stream, status: *mut c_int, id: *mut c_ulonglong);
+    /// `cudaStreamUpdateCaptureDependencies` of CUDA 12.
+    fn cudaStreamUpdateCaptureDependencies_v1 / cudaStreamUpdateCaptureDependencies_v1_ptsz (
+        stream: Stream, nodes: *mut Handle, count: usize, flags: c_uint
+    ) {
+        let edges = ptr::null();
+        // SAFETY: the contract is the same; no edge data means the usual one.
+        done(unsafe { cudaStreamUpdateCaptureDependencies_v2(stream, nodes, edges, count, flags) })
+    }
 }
