@@ -3,40 +3,21 @@
 use super::keys::{LATER_KEYS, valid_keys};
 
 /// Why a configuration was refused.
+#[expect(missing_docs, reason = "the text of an error says what each of its parts is")]
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// No version of PyTorch up to 2.11 has this key.
     #[error("unknown key `{key}`; valid keys: {}", valid_keys())]
-    UnknownKey {
-        /// The key as written.
-        key: String,
-    },
+    UnknownKey { key: String },
     /// The key exists, but the model does not cover what it asks for.
     #[error("`{key}` is not modelled: {reason}")]
-    NotModelled {
-        /// The key as written.
-        key: String,
-        /// Why not.
-        reason: String,
-    },
+    NotModelled { key: String, reason: String },
     /// The value is none PyTorch takes.
     #[error("bad value `{value}` of `{key}`: give {expected}")]
-    BadValue {
-        /// The key as written.
-        key: String,
-        /// The value as written.
-        value: String,
-        /// What would be right.
-        expected: String,
-    },
+    BadValue { key: String, value: String, expected: String },
     /// The text is not a list of `key:value`.
     #[error("expected {expected} but found {found}; the form is key:value,key:[a:b,c:d]")]
-    Syntax {
-        /// What should stand here.
-        expected: &'static str,
-        /// What does.
-        found: String,
-    },
+    Syntax { expected: &'static str, found: String },
 }
 
 /// The refusal of a key that is none of 2.11's.

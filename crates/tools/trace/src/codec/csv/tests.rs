@@ -2,8 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::columns::{HEADER, HEADER_POOLS, TITLE};
-use super::{write, write_zst};
+use super::{HEADER, HEADER_POOLS, TITLE, write, write_zst};
 use crate::codec::builder::Builder;
 use crate::codec::{Limits, read};
 use crate::model::{Kind, Trace};
