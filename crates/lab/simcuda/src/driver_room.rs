@@ -12,9 +12,9 @@ use crate::status::Outcome;
 use crate::{context, process};
 
 /// Without versions and variants, with spaces between.
-const NAMES: &str = "cuCtxEnablePeerAccess cuCtxSetLimit cuEventCreate cuFuncLoad cuGraphInstantiate \
-     cuGraphInstantiateWithFlags cuGraphInstantiateWithParams cuGraphLaunch cuGraphUpload \
-     cuKernelGetFunction cuLaunchCooperativeKernel cuLaunchKernel cuLaunchKernelEx \
+const NAMES: &str = "cuCtxEnablePeerAccess cuCtxSetLimit cuEventCreate cuFuncLoad \
+     cuGraphInstantiate cuGraphInstantiateWithFlags cuGraphInstantiateWithParams cuGraphLaunch \
+     cuGraphUpload cuKernelGetFunction cuLaunchCooperativeKernel cuLaunchKernel cuLaunchKernelEx \
      cuLibraryGetModule cuLibraryLoadData cuLibraryLoadFromFile cuMemAllocHost cuMemAllocManaged \
      cuMemHostAlloc cuMemHostRegister cuMemPoolCreate cuModuleGetFunction cuModuleLoad \
      cuStreamCreate cuStreamCreateWithPriority";

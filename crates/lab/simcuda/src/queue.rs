@@ -13,7 +13,7 @@ use crate::device::Device;
 use crate::entry::Call;
 use crate::handle::Kind;
 use crate::process::{find, resolve};
-use crate::status::{CAPTURE_IMPLICIT, Outcome};
+use crate::status::{Outcome, STREAM_CAPTURE_IMPLICIT};
 use crate::tables::{Node, StreamRecord};
 use arc_swap::Guard;
 use drystone_driver::Stream;
@@ -74,7 +74,7 @@ fn find_queue(call: &Call, raw: Raw) -> Outcome<Queue> {
         let queue = legacy_queue()?;
         if let Some(blocking) = captured_beside(&queue) {
             queue.device.sim.break_capture_of(blocking);
-            return Err(CAPTURE_IMPLICIT);
+            return Err(STREAM_CAPTURE_IMPLICIT);
         }
         return Ok(queue);
     }
@@ -89,7 +89,7 @@ pub(crate) fn asked_queue(call: &Call, raw: Raw) -> Outcome<Queue> {
         return queue(call, raw);
     }
     let queue = legacy_queue()?;
-    if captured_beside(&queue).is_some() { Err(CAPTURE_IMPLICIT) } else { Ok(queue) }
+    if captured_beside(&queue).is_some() { Err(STREAM_CAPTURE_IMPLICIT) } else { Ok(queue) }
 }
 
 /// A stream of the same context that is captured, and that its legacy default stream would wait

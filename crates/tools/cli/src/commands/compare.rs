@@ -1,6 +1,6 @@
 //! `drystone compare`: traces through Drystone and PyTorch's allocators, side by side.
 
-use super::ended::Ended;
+use super::Ended;
 use super::replays::Replays;
 use crate::args::{DeviceArgs, Files, Outputs, Time};
 use crate::candidates;

@@ -5,7 +5,7 @@
 
 use anyhow::Result;
 
-use super::ended::Ended;
+use super::Ended;
 use crate::args::Files;
 use crate::input::{self, Input};
 use crate::jobs::{self, Progress};

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use drystone_models::{Candidate, NAMES};
 
-use super::ended::Ended;
+use super::Ended;
 use super::replays::Replays;
 use crate::args::{DeviceArgs, Files, Outputs, Time};
 use crate::candidates;

@@ -12,8 +12,8 @@ mod replayed;
 
 use anyhow::Result;
 
+use super::Ended;
 use super::each_file::{self, Tables};
-use super::ended::Ended;
 use crate::args::Files;
 use crate::input::{self, Input};
 use crate::jobs::Progress;
