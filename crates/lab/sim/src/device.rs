@@ -105,7 +105,6 @@ impl SimDevice {
 
     /// Holds streams until a gate opens, which they come to only if they are idle soon: whether
     /// they have.
-    ///
     /// Errors: `InvalidHandle`, `CaptureUnsupported` (one is captured).
     pub fn hold_until(&self, streams: Vec<Stream>, gate: Gate) -> Result<bool, ErrorCode> {
         let comes_by = self.comes_by(&streams);

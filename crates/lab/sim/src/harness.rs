@@ -43,14 +43,12 @@ impl SimDevice {
     }
 
     /// Queues a kernel that runs for `duration_ns`.
-    ///
     /// Errors: `InvalidHandle`; `Other(901)` when the stream's capture is broken.
     pub fn launch(&self, stream: Stream, duration_ns: u64) -> Result<(), ErrorCode> {
         self.lock_for(stream).launch(stream, duration_ns)
     }
 
     /// When the work queued on the stream is done, in nanoseconds of the host's time.
-    ///
     /// Errors: `InvalidHandle`.
     pub fn busy_until_ns(&self, stream: Stream) -> Result<u64, ErrorCode> {
         Ok(self.inner.state.lock().streams.get(stream)?.busy_until_ns)
@@ -68,7 +66,6 @@ impl SimDevice {
     }
 
     /// Ends the capture that began on this stream.
-    ///
     /// Errors: `InvalidHandle`, `InvalidValue` (not capturing), and by the driver's own numbers
     /// `Other(901)` broken, `Other(903)` another stream began it, `Other(904)` a stream was not
     /// joined back, `Other(908)` another thread began it. 903 and 908 leave it going.
@@ -80,7 +77,6 @@ impl SimDevice {
 /// What contexts take of the device beside what is allocated.
 impl SimDevice {
     /// Whether the device has so many bytes left, which nobody takes.
-    ///
     /// Errors: it has not; or what is wrong with a file of shared devices.
     pub fn check_room(&self, bytes: u64) -> Result<(), ErrorCode> {
         let mut state = self.inner.state.lock();
@@ -181,7 +177,6 @@ impl SimDevice {
     }
 
     /// Opens mapped memory to this device alone, as who forgets its peers does.
-    ///
     /// Errors: as [`Driver::set_access`](drystone_driver::Driver::set_access).
     pub fn set_access_alone(&self, address: u64, bytes: u64) -> Result<(), ErrorCode> {
         self.inner.state.lock().memory.vm.set_access(address, bytes, 0)
@@ -207,24 +202,20 @@ impl SimDevice {
 
 locked! {
     /// Destroys a stream; what it has queued still runs.
-    ///
     /// Errors: `InvalidHandle` (unknown, or the default stream), `CaptureUnsupported`.
     fn destroy_stream(stream: Stream) -> Result<(), ErrorCode> = streams.destroy;
     /// When all work queued so far is done, in nanoseconds of the host's time.
     fn work_end_ns() -> u64 = streams.work_end_ns;
     /// Begins a capture by the calling thread.
-    ///
     /// Errors: `InvalidHandle`, `InvalidValue` (capturing already), `CaptureUnsupported` (the
     /// default stream).
     fn begin_capture(stream: Stream, mode: CaptureMode) -> Result<(), ErrorCode> = begin_capture;
     /// A context begins, and takes so many bytes. They are missing from what is free, and are no
     /// part of [`SimDevice::physical_bytes`].
-    ///
     /// Errors: `OutOfMemory`, and what is wrong with a file of shared devices.
     fn take_context_memory(bytes: u64) -> Result<(), ErrorCode> = memory.supply.take_context;
     /// Contexts that were there before this device was have so many bytes, whether there is room
     /// or not.
-    ///
     /// Errors: what is wrong with a file of shared devices.
     fn keep_context_memory(bytes: u64) -> Result<(), ErrorCode> = memory.supply.keep_contexts;
     /// A context is over that took so many bytes.

@@ -33,7 +33,6 @@ pub struct Extent {
 
 impl SimDevice {
     /// Number of the capture that the stream takes part in.
-    ///
     /// Errors: `InvalidHandle`.
     pub fn capture_of(&self, stream: Stream) -> Result<Option<u64>, ErrorCode> {
         let state = self.inner.state.lock();
@@ -97,14 +96,12 @@ impl SimDevice {
     }
 
     /// How a memory pool is run.
-    ///
     /// Errors: `InvalidHandle`.
     pub fn memory_pool_config(&self, pool: MemoryPool) -> Result<MemoryPoolConfig, ErrorCode> {
         Ok(*self.inner.state.lock().memory.pools.get(pool)?.config())
     }
 
     /// Runs a memory pool in another way from now on.
-    ///
     /// Errors: `InvalidHandle`.
     pub fn configure_memory_pool(
         &self,
@@ -116,7 +113,6 @@ impl SimDevice {
     }
 
     /// Sets the peaks of a memory pool's account back to the present.
-    ///
     /// Errors: `InvalidHandle`.
     pub fn reset_memory_pool_peaks(
         &self,
@@ -130,7 +126,6 @@ impl SimDevice {
 
     /// A handle of as much memory of another device, to be mapped at addresses of this one. It
     /// takes no memory.
-    ///
     /// Errors: `InvalidValue`.
     pub fn foreign_handle(&self, bytes: u64) -> Result<Handle, ErrorCode> {
         let memory = &mut self.inner.state.lock().memory;
@@ -140,72 +135,57 @@ impl SimDevice {
 
 locked! {
     /// Whether all work queued on the stream is complete.
-    ///
     /// Errors: `InvalidHandle`, `CaptureUnsupported`.
     fn query_stream(stream: Stream) -> Result<bool, ErrorCode> = query_stream;
     /// Blocks the host until all work queued on the stream is complete, as a blocking copy does.
-    ///
     /// Errors: `InvalidHandle`, `CaptureUnsupported`.
     fn finish_stream(stream: Stream) -> Result<(), ErrorCode> = synchronize_stream;
     /// Lets the calling thread make a call that the device knows nothing of but its rule, by the
     /// name of CUDA's driver API without a version; a name without a rule counts as unproven.
-    ///
     /// Errors: `CaptureUnsupported`, and the captures that forbid it are broken.
     fn permit(function: &str) -> Result<(), ErrorCode> = permit_named;
     /// Refuses a call on a stream that is captured, and breaks that capture.
-    ///
     /// Errors: `InvalidHandle`, `CaptureUnsupported`.
     fn permit_on(function: &'static str, stream: Stream) -> Result<(), ErrorCode> = permit_on;
     /// What an event stands for; `None` if it was never recorded.
-    ///
     /// Errors: `InvalidHandle`, `CapturedEvent`.
     fn mark(event: Event) -> Result<Option<Mark>, ErrorCode> = mark;
     /// Makes work queued on the stream from now on wait for an event of another device.
-    ///
     /// Errors: `InvalidHandle`; `Other(905)` on a capturing stream, which breaks the capture.
     fn wait_mark(stream: Stream, mark: &Mark) -> Result<(), ErrorCode> = wait_mark;
     /// Ends a capture as [`end_capture`](Self::end_capture) does and returns how long the captured
     /// work takes when replayed, in nanoseconds.
-    ///
     /// Errors: as there.
     fn take_capture(stream: Stream) -> Result<u64, ErrorCode> = end_capture;
     /// Makes a stream part of the capture that began on another.
-    ///
     /// Errors: `InvalidHandle`, `InvalidValue` (`origin` is not captured), `CaptureUnsupported`
     /// (the default stream, or one that is captured already), `Other(901)` (it is broken).
     fn join_capture(stream: Stream, origin: Stream) -> Result<(), ErrorCode> = join_capture;
     /// Joins every stream of a capture to that on which it began, and ends it. Returns how long the
     /// captured work takes when replayed, in nanoseconds.
-    ///
     /// Errors: as [`end_capture`](Self::end_capture), except 904.
     fn end_joined_capture(origin: Stream) -> Result<u64, ErrorCode> = end_joined_capture;
     /// A memory pool that no call of the program made, as a device has one from the start.
-    ///
     /// Errors: `NotSupported`.
     fn add_memory_pool(config: &MemoryPoolConfig) -> Result<MemoryPool, ErrorCode>
         = create_memory_pool;
     /// Handles of the memory pools.
     fn memory_pools() -> Vec<MemoryPool> = memory.pools.handles;
     /// Takes the access rights of whole mappings away.
-    ///
     /// Errors: `InvalidValue` when part of the range is not mapped or a mapping would be cut.
     fn remove_access(address: u64, bytes: u64) -> Result<(), ErrorCode> = memory.vm.remove_access;
     /// The file that stands for the memory of a handle in every process, with its bytes.
-    ///
     /// Errors: `InvalidHandle`; `Other(304)`, the operating system gives no more.
     fn file_of(handle: Handle) -> Result<Arc<SharedFile>, ErrorCode> = memory.vm.file_of;
     /// A handle of mapped memory whose own was released.
-    ///
     /// Errors: `InvalidValue` when nothing is mapped there.
     fn handle_again(at: u64) -> Result<Handle, ErrorCode> = memory.vm.handle_again;
     /// One more handle of memory, by which another device keeps it while it is mapped there,
     /// and its size.
-    ///
     /// Errors: `InvalidHandle`.
     fn one_more_handle(handle: Handle) -> Result<(Handle, u64), ErrorCode>
         = memory.vm.one_more_handle;
     /// Gives up a handle of either kind.
-    ///
     /// Errors: `InvalidHandle`.
     fn give_up_handle(handle: Handle) -> Result<(), ErrorCode> = release;
 }

@@ -25,8 +25,7 @@ static HELD: Mutex<[usize; DEVICES_MAX]> = Mutex::new([0; DEVICES_MAX]);
 
 /// Makes the driver ready, for a call that needs no context.
 pub fn initialize() -> Outcome {
-    // SAFETY: takes no pointers; any number of calls is allowed.
-    done(unsafe { driver::cuInit(0) })?;
+    done(driver::cuInit(0))?;
     described::ask();
     Ok(())
 }
@@ -105,8 +104,7 @@ exports! {
         const WITH_FLAGS: c_uint = 1;
         check_device(device)?;
         if flags == WITH_FLAGS {
-            // SAFETY: takes no pointers.
-            done(unsafe { driver::cuDevicePrimaryCtxSetFlags_v2(device, device_flags) })?;
+            done(driver::cuDevicePrimaryCtxSetFlags_v2(device, device_flags))?;
         }
         primary(device).map(drop)
     }

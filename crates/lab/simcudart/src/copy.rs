@@ -9,7 +9,7 @@ use std::ptr;
 use crate::context::{check_device, make_current, primary};
 use crate::driver::{self, Address, Copy2d, Handle, Stream};
 use crate::error::{self, Outcome, done};
-use crate::export::{exports, forward};
+use crate::export::{adapt, exports, forward};
 
 /// `cudaMemcpyKind`: which side is the host and which the device.
 #[repr(transparent)]
@@ -137,40 +137,20 @@ exports! {
         // SAFETY: the caller's addresses are good for the rows.
         done(unsafe { driver::cuMemcpy2DAsync_v2(&raw const copy, stream) })
     }
+}
 
-    /// Fills with a byte, and waits for it where CUDA does.
-    fn cudaMemset / cudaMemset_ptds (to: Address, value: c_int, size: usize) {
-        make_current()?;
-        // SAFETY: the caller's address is good for as many bytes.
-        done(unsafe { driver::cuMemsetD8_v2(to, byte(value), size) })
-    }
-
-    /// Fills with a byte in stream order.
-    fn cudaMemsetAsync / cudaMemsetAsync_ptsz (
+adapt! { with context:
+    cudaMemset / cudaMemset_ptds (to: Address, value: c_int, size: usize) =>
+        driver::cuMemsetD8_v2(to, byte(value), size);
+    cudaMemsetAsync / cudaMemsetAsync_ptsz (
         to: Address, value: c_int, size: usize, stream: Stream
-    ) {
-        make_current()?;
-        // SAFETY: the caller's address is good for as many bytes.
-        done(unsafe { driver::cuMemsetD8Async(to, byte(value), size, stream) })
-    }
-
-    /// Fills rows with a byte.
-    fn cudaMemset2D / cudaMemset2D_ptds (
+    ) => driver::cuMemsetD8Async(to, byte(value), size, stream);
+    cudaMemset2D / cudaMemset2D_ptds (
         to: Address, pitch: usize, value: c_int, width: usize, height: usize
-    ) {
-        make_current()?;
-        // SAFETY: the caller's address is good for the rows.
-        done(unsafe { driver::cuMemsetD2D8_v2(to, pitch, byte(value), width, height) })
-    }
-
-    /// Fills rows with a byte in stream order.
-    fn cudaMemset2DAsync / cudaMemset2DAsync_ptsz (
+    ) => driver::cuMemsetD2D8_v2(to, pitch, byte(value), width, height);
+    cudaMemset2DAsync / cudaMemset2DAsync_ptsz (
         to: Address, pitch: usize, value: c_int, width: usize, height: usize, stream: Stream
-    ) {
-        make_current()?;
-        // SAFETY: the caller's address is good for the rows.
-        done(unsafe { driver::cuMemsetD2D8Async(to, pitch, byte(value), width, height, stream) })
-    }
+    ) => driver::cuMemsetD2D8Async(to, pitch, byte(value), width, height, stream);
 }
 
 forward! {

@@ -1,11 +1,10 @@
-//! Devices: versions, attributes, limits, flags, addresses on the bus.
+//! Devices: versions, attributes, limits, flags, addresses on the bus, access to their memory.
 
+use crate::context::{check_device, device, initialize, make_current, primary};
+use crate::driver::{self, Handle};
+use crate::error::{self, Outcome, done};
+use crate::export::{adapt, exports, forward, tell};
 use std::ffi::{c_char, c_int, c_uint, c_void};
-
-use crate::context::{check_device, device, initialize};
-use crate::driver;
-use crate::error::{self, done};
-use crate::export::{exports, forward, tell};
 
 /// The version of `libcudart.so.12` and of `libcudart.so.13`.
 pub const RUNTIME_12: c_int = 12_080;
@@ -34,13 +33,11 @@ forward! { without context:
     cudaDeviceGetByPCIBusId => cuDeviceGetByPCIBusId(device: *mut c_int, id: *const c_char);
 }
 
-exports! {
-    /// Tells the newest CUDA that the driver serves.
-    fn cudaDriverGetVersion(version: *mut c_int) {
-        // SAFETY: the caller passes room for a number.
-        done(unsafe { driver::cuDriverGetVersion(version) })
-    }
+adapt! {
+    cudaDriverGetVersion(version: *mut c_int) => driver::cuDriverGetVersion(version);
+}
 
+exports! {
     /// `cudaRuntimeGetVersion` of `libcudart.so.12`.
     fn cudaRuntimeGetVersion_v12(version: *mut c_int) {
         // SAFETY: the caller passes room for a number.
@@ -67,8 +64,7 @@ exports! {
     /// Sets the flags of this thread's device.
     fn cudaSetDeviceFlags(flags: c_uint) {
         initialize()?;
-        // SAFETY: takes no pointers.
-        done(unsafe { driver::cuDevicePrimaryCtxSetFlags_v2(device(), flags) })
+        done(driver::cuDevicePrimaryCtxSetFlags_v2(device(), flags))
     }
 
     /// Takes the first device: all are alike.
@@ -79,5 +75,34 @@ exports! {
         check_device(0)?;
         // SAFETY: the caller passes room for an ordinal.
         unsafe { tell(device, 0) }
+    }
+}
+
+forward! { without context:
+    cudaDeviceCanAccessPeer => cuDeviceCanAccessPeer(can: *mut c_int, device: c_int, peer: c_int);
+    cudaDeviceGetP2PAttribute =>
+        cuDeviceGetP2PAttribute(value: *mut c_int, attribute: c_int, from: c_int, to: c_int);
+}
+
+/// The context of a peer, with one of this thread's own device current.
+fn context_of(peer: c_int) -> Outcome<Handle> {
+    make_current()?;
+    check_device(peer)?;
+    primary(peer)
+}
+
+exports! {
+    /// Lets this thread's device use the memory of another.
+    fn cudaDeviceEnablePeerAccess(peer: c_int, flags: c_uint) {
+        let context = context_of(peer)?;
+        // SAFETY: the context is alive: it is held until the device is reset.
+        done(unsafe { driver::cuCtxEnablePeerAccess(context, flags) })
+    }
+
+    /// Takes the access back.
+    fn cudaDeviceDisablePeerAccess(peer: c_int) {
+        let context = context_of(peer)?;
+        // SAFETY: the context is alive: it is held until the device is reset.
+        done(unsafe { driver::cuCtxDisablePeerAccess(context) })
     }
 }

@@ -1,7 +1,8 @@
 //! What is imported from `libcuda.so.1`: CUDA's driver API, and the simulated driver's own few.
 //!
 //! An address is a pointer here, as in the runtime API; CUDA's `CUdeviceptr` looks the same to the
-//! ABI. Every handle is a pointer; a stream has its own type, since null means two things.
+//! ABI. Every handle is a pointer; a stream has its own type, since null means two things. `safe`
+//! are those that take no pointer but handles, which the driver checks.
 
 use crate::error::Status;
 use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
@@ -59,7 +60,7 @@ pub struct Copy2d {
 }
 
 unsafe extern "C" {
-    pub fn cuInit(flags: c_uint) -> Status;
+    pub safe fn cuInit(flags: c_uint) -> Status;
     pub fn cuDriverGetVersion(version: *mut c_int) -> Status;
     pub fn cuGetProcAddress_v2(
         name: *const c_char,
@@ -77,7 +78,7 @@ unsafe extern "C" {
     pub fn cuDevicePrimaryCtxRetain(context: *mut Handle, device: c_int) -> Status;
     pub fn cuDevicePrimaryCtxReset_v2(device: c_int) -> Status;
     pub fn cuDevicePrimaryCtxGetState(d: c_int, flags: *mut c_uint, active: *mut c_int) -> Status;
-    pub fn cuDevicePrimaryCtxSetFlags_v2(device: c_int, flags: c_uint) -> Status;
+    pub safe fn cuDevicePrimaryCtxSetFlags_v2(device: c_int, flags: c_uint) -> Status;
     pub fn cuCtxGetCurrent(context: *mut Handle) -> Status;
     pub fn cuCtxSetCurrent(context: Handle) -> Status;
     pub fn cuCtxGetDevice(device: *mut c_int) -> Status;
@@ -136,12 +137,20 @@ unsafe extern "C" {
     pub fn cuMemsetD8Async(to: Address, value: u8, size: usize, stream: Stream) -> Status;
 
     pub fn simcuda_count(name: *const c_char) -> c_int;
-    pub fn simcuda_launch(ordinal: c_int, stream: Stream, ns: u64) -> c_int;
-    pub fn simcuda_place_count() -> c_int;
-    pub fn simcuda_place_is_told(place: c_int) -> c_int;
-    pub fn simcuda_place_attribute(place: c_int, number: c_int) -> c_int;
-    pub fn simcuda_place_bytes(place: c_int) -> u64;
-    pub fn simcuda_place_used_bytes(place: c_int) -> u64;
+    pub safe fn simcuda_launch(ordinal: c_int, stream: Stream, ns: u64) -> c_int;
+    pub safe fn simcuda_place_count() -> c_int;
+    pub safe fn simcuda_place_is_told(place: c_int) -> c_int;
+    pub safe fn simcuda_place_attribute(place: c_int, number: c_int) -> c_int;
+    pub safe fn simcuda_place_bytes(place: c_int) -> u64;
+    pub safe fn simcuda_place_used_bytes(place: c_int) -> u64;
     pub fn simcuda_place_uuid(place: c_int, uuid: *mut [u8; 16]);
     pub fn simcuda_place_name(place: c_int, name: *mut c_char, room: u64);
+}
+
+/// An attribute of a device. What it does not tell is zero.
+pub fn attribute(device: c_int, attribute: c_int) -> c_int {
+    let mut value = 0;
+    // SAFETY: the pointer is to a local.
+    unsafe { cuDeviceGetAttribute(&raw mut value, attribute, device) };
+    value
 }

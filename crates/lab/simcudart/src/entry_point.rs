@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 use crate::device::{RUNTIME_12, RUNTIME_13};
 use crate::driver;
 use crate::error::{self, done};
-use crate::export::exports;
+use crate::export::{adapt, exports};
 
 /// Functions whose null stream is the thread's own.
 const PER_THREAD_DEFAULT_STREAM: c_ulonglong = 2;
@@ -35,17 +35,18 @@ exports! {
             _ => Ok(()),
         }
     }
+}
 
-    /// The variant for programs with a default stream for each thread.
-    fn cudaGetDriverEntryPointByVersion_ptsz(
+/// No wish, or the default one, means what the program was built for.
+fn built_for(flags: c_ulonglong) -> c_ulonglong {
+    if flags == 0 { PER_THREAD_DEFAULT_STREAM } else { flags }
+}
+
+adapt! {
+    cudaGetDriverEntryPointByVersion_ptsz (
         name: *const c_char, function: *mut *mut c_void, version: c_uint, flags: c_ulonglong,
         found: *mut c_int
-    ) {
-        // No wish, or the default one, means what the program was built for.
-        let flags = if flags == 0 { PER_THREAD_DEFAULT_STREAM } else { flags };
-        // SAFETY: the contract is the same.
-        done(unsafe { cudaGetDriverEntryPointByVersion(name, function, version, flags, found) })
-    }
+    ) => cudaGetDriverEntryPointByVersion(name, function, version, built_for(flags), found);
 }
 
 /// The function as of a `libcudart`'s own version.

@@ -3,13 +3,14 @@
 //! `exports!` takes them with bodies that come to an [`Outcome`]; an error is remembered for
 //! `cudaGetLastError`. `forward!` takes those that only pass their arguments on to the driver, one
 //! line each: with a context made current first, or after `without context:` with the driver ready.
+//! `adapt!` takes those that are another function with other arguments; after `with context:` one
+//! is made current first, which that other function does not do itself.
 //! `/ name_ptsz` names the variant for programs whose null stream is the thread's own.
 
 use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
 
 use crate::driver::{HostFunction, IpcHandle, Location, Stream, StreamCallback};
-use crate::error::{self, Outcome, Status};
-use crate::last_error::record;
+use crate::error::{self, Outcome, Status, record};
 
 /// The stream that null means in a program built with a default stream for each thread.
 const PER_THREAD: *mut c_void = std::ptr::without_provenance_mut(2);
@@ -119,4 +120,24 @@ macro_rules! forward_one {
     };
 }
 
-pub(crate) use {export_both, export_one, exports, forward, forward_one, per_thread};
+macro_rules! adapt {
+    (with context: $($rows:tt)*) => {
+        $crate::export::adapt! { @ { $crate::context::make_current()? } $($rows)* }
+    };
+    (@ $first:tt $(
+        $(#[$doc:meta])*
+        $name:ident $(/ $per_thread:ident)? ($($arguments:tt)*)
+            => $target:ident $(:: $function:ident)? ($($passed:tt)*);
+    )*) => {$(
+        $crate::export::export_both! {
+            [$(#[$doc])*] $name [$($per_thread)?] ($($arguments)*) {
+                $first
+                // SAFETY: the caller keeps the contract, which is the same but for what is given.
+                $crate::error::done(unsafe { $target $(:: $function)? ($($passed)*) })
+            }
+        }
+    )*};
+    ($($rows:tt)*) => { $crate::export::adapt! { @ {} $($rows)* } };
+}
+
+pub(crate) use {adapt, export_both, export_one, exports, forward, forward_one, per_thread};

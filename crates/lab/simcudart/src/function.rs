@@ -7,8 +7,8 @@ use std::ptr;
 
 use crate::context::{device, make_current};
 use crate::driver::{self, Handle};
-use crate::error::{self, Outcome, done};
-use crate::export::{exports, tell};
+use crate::error::{self, Outcome};
+use crate::export::{adapt, exports, tell};
 use crate::kernel::{self, BLOCK_SHARED_BYTES, THREADS_MAX};
 
 /// What one processor may have at once.
@@ -43,13 +43,7 @@ fn check(host: *const c_void) -> Outcome {
 
 /// Ten times the major number and the minor one.
 fn compute_capability() -> c_int {
-    let part = |attribute| {
-        let mut value = 0;
-        // SAFETY: the pointer is to a local.
-        unsafe { driver::cuDeviceGetAttribute(&raw mut value, attribute, device()) };
-        value
-    };
-    part(75) * 10 + part(76)
+    driver::attribute(device(), 75) * 10 + driver::attribute(device(), 76)
 }
 
 fn blocks(threads: u64, shared_bytes: u64) -> u64 {
@@ -100,18 +94,6 @@ exports! {
         unsafe { tell(to, host.cast_mut()) }
     }
 
-    /// The same.
-    fn __cudaGetKernel(to: *mut Handle, host: *const c_void) {
-        // SAFETY: the contract is the same.
-        done(unsafe { cudaGetKernel(to, host) })
-    }
-
-    /// The same.
-    fn cudaGetFuncBySymbol(to: *mut Handle, host: *const c_void) {
-        // SAFETY: the contract is the same.
-        done(unsafe { cudaGetKernel(to, host) })
-    }
-
     /// Tells how many blocks a processor holds at once.
     fn cudaOccupancyMaxActiveBlocksPerMultiprocessor(
         to: *mut c_int, host: *const c_void, threads: c_int, shared_bytes: usize
@@ -122,16 +104,15 @@ exports! {
         // SAFETY: the caller passes room for a number.
         unsafe { tell(to, c_int::try_from(blocks).unwrap_or(c_int::MAX)) }
     }
+}
 
+adapt! {
+    __cudaGetKernel(to: *mut Handle, host: *const c_void) => cudaGetKernel(to, host);
+    cudaGetFuncBySymbol(to: *mut Handle, host: *const c_void) => cudaGetKernel(to, host);
     /// The same with flags, which change nothing.
-    fn cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+    cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags (
         to: *mut c_int, host: *const c_void, threads: c_int, shared_bytes: usize, _flags: c_uint
-    ) {
-        // SAFETY: the contract is the same.
-        done(unsafe {
-            cudaOccupancyMaxActiveBlocksPerMultiprocessor(to, host, threads, shared_bytes)
-        })
-    }
+    ) => cudaOccupancyMaxActiveBlocksPerMultiprocessor(to, host, threads, shared_bytes);
 }
 
 #[cfg(test)]

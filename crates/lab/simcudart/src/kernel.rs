@@ -165,8 +165,7 @@ fn launch(counted: &std::ffi::CStr, kernel: *const c_void, with: Configuration) 
     check(kernel, with)?;
     // SAFETY: the name is a string.
     unsafe { driver::simcuda_count(counted.as_ptr()) };
-    // SAFETY: takes no pointers but the stream, which the driver checks.
-    done(unsafe { driver::simcuda_launch(device(), with.stream, KERNEL_NS) })
+    done(driver::simcuda_launch(device(), with.stream, KERNEL_NS))
 }
 
 macro_rules! launches {

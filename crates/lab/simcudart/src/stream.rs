@@ -1,11 +1,9 @@
-//! Streams and their capture.
+//! Streams and their capture, and events.
 
+use crate::driver::{Address, Handle, HostFunction, IpcHandle, Stream, StreamCallback};
+use crate::export::{adapt, forward};
 use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
 use std::ptr;
-
-use crate::driver::{Address, Handle, HostFunction, Stream, StreamCallback};
-use crate::error::done;
-use crate::export::{exports, forward};
 
 forward! {
     cudaStreamCreateWithPriority =>
@@ -53,44 +51,42 @@ forward! {
         dependencies: *mut *const Handle, edges: *mut *const c_void, count: *mut usize);
 }
 
-exports! {
-    /// Makes a stream that the default stream of the device waits for.
-    fn cudaStreamCreate(stream: *mut Stream) {
-        // SAFETY: the caller passes room for a handle.
-        done(unsafe { cudaStreamCreateWithPriority(stream, 0, 0) })
-    }
-
-    /// Makes a stream.
-    fn cudaStreamCreateWithFlags(stream: *mut Stream, flags: c_uint) {
-        // SAFETY: the caller passes room for a handle.
-        done(unsafe { cudaStreamCreateWithPriority(stream, flags, 0) })
-    }
-
+adapt! {
+    cudaStreamCreate(stream: *mut Stream) => cudaStreamCreateWithPriority(stream, 0, 0);
+    cudaStreamCreateWithFlags(stream: *mut Stream, flags: c_uint) =>
+        cudaStreamCreateWithPriority(stream, flags, 0);
     /// As CUDA 11.3 had it: without what joins the nodes.
-    fn cudaStreamGetCaptureInfo_v2 / cudaStreamGetCaptureInfo_v2_ptsz (
+    cudaStreamGetCaptureInfo_v2 / cudaStreamGetCaptureInfo_v2_ptsz (
         stream: Stream, status: *mut c_int, id: *mut c_ulonglong, graph: *mut Handle,
         nodes: *mut *const Handle, count: *mut usize
-    ) {
-        let edges = ptr::null_mut();
-        // SAFETY: the contract is the same; null is allowed for what is not wanted.
-        done(unsafe { cudaStreamGetCaptureInfo_v3(stream, status, id, graph, nodes, edges, count) })
-    }
-
+    ) => cudaStreamGetCaptureInfo_v3(
+        stream, status, id, graph, nodes, ptr::null_mut(), count);
     /// As CUDA 10 had it: the status and the capture's number only.
-    fn cudaStreamGetCaptureInfo_v1 / cudaStreamGetCaptureInfo_v1_ptsz (
+    cudaStreamGetCaptureInfo_v1 / cudaStreamGetCaptureInfo_v1_ptsz (
         stream: Stream, status: *mut c_int, id: *mut c_ulonglong
-    ) {
-        let (graph, nodes, count) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
-        // SAFETY: the contract is the same; null is allowed for what is not wanted.
-        done(unsafe { cudaStreamGetCaptureInfo_v2(stream, status, id, graph, nodes, count) })
-    }
-
+    ) => cudaStreamGetCaptureInfo_v2(
+        stream, status, id, ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
     /// `cudaStreamUpdateCaptureDependencies` of CUDA 12.
-    fn cudaStreamUpdateCaptureDependencies_v1 / cudaStreamUpdateCaptureDependencies_v1_ptsz (
+    cudaStreamUpdateCaptureDependencies_v1 / cudaStreamUpdateCaptureDependencies_v1_ptsz (
         stream: Stream, nodes: *mut Handle, count: usize, flags: c_uint
-    ) {
-        let edges = ptr::null();
-        // SAFETY: the contract is the same; no edge data means the usual one.
-        done(unsafe { cudaStreamUpdateCaptureDependencies_v2(stream, nodes, edges, count, flags) })
-    }
+    ) => cudaStreamUpdateCaptureDependencies_v2(
+        stream, nodes, ptr::null(), count, flags);
+}
+
+forward! {
+    cudaEventCreateWithFlags => cuEventCreate(event: *mut Handle, flags: c_uint);
+    cudaEventDestroy => cuEventDestroy_v2(event: Handle);
+    cudaEventRecord / cudaEventRecord_ptsz => cuEventRecord(event: Handle, stream: Stream);
+    cudaEventRecordWithFlags / cudaEventRecordWithFlags_ptsz =>
+        cuEventRecordWithFlags(event: Handle, stream: Stream, flags: c_uint);
+    cudaEventQuery => cuEventQuery(event: Handle);
+    cudaEventSynchronize => cuEventSynchronize(event: Handle);
+    cudaEventElapsedTime => cuEventElapsedTime(ms: *mut f32, start: Handle, end: Handle);
+    cudaEventElapsedTime_v2 => cuEventElapsedTime(ms: *mut f32, start: Handle, end: Handle);
+    cudaIpcGetEventHandle => cuIpcGetEventHandle(handle: *mut IpcHandle, event: Handle);
+    cudaIpcOpenEventHandle => cuIpcOpenEventHandle(event: *mut Handle, handle: IpcHandle);
+}
+
+adapt! {
+    cudaEventCreate(event: *mut Handle) => cudaEventCreateWithFlags(event, 0);
 }

@@ -10,8 +10,8 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use crate::context::make_current;
 use crate::copy::{Direction, cudaMemcpy, cudaMemcpyAsync};
 use crate::driver::{Address, Handle, Stream};
-use crate::error::{self, Outcome, done};
-use crate::export::{exports, tell};
+use crate::error::{self, Outcome};
+use crate::export::{adapt, exports, tell};
 
 const UNIFIED: Direction = Direction::UNIFIED;
 
@@ -107,42 +107,21 @@ exports! {
         // SAFETY: the caller passes room for it.
         unsafe { tell(to, find(symbol)?.1) }
     }
+}
 
-    /// Copies into a variable, and waits for it.
-    fn cudaMemcpyToSymbol / cudaMemcpyToSymbol_ptds (
+adapt! {
+    cudaMemcpyToSymbol / cudaMemcpyToSymbol_ptds (
         symbol: *const c_void, from: Address, size: usize, offset: usize, _direction: Direction
-    ) {
-        let to = part(symbol, size, offset)?;
-        // SAFETY: the variable has room; the caller's address is good for as many bytes.
-        done(unsafe { cudaMemcpy(to, from, size, UNIFIED) })
-    }
-
-    /// Copies into a variable in stream order.
-    fn cudaMemcpyToSymbolAsync / cudaMemcpyToSymbolAsync_ptsz (
+    ) => cudaMemcpy(part(symbol, size, offset)?, from, size, UNIFIED);
+    cudaMemcpyToSymbolAsync / cudaMemcpyToSymbolAsync_ptsz (
         symbol: *const c_void, from: Address, size: usize, offset: usize, _direction: Direction,
         stream: Stream
-    ) {
-        let to = part(symbol, size, offset)?;
-        // SAFETY: the variable has room; the caller's address is good for as many bytes.
-        done(unsafe { cudaMemcpyAsync(to, from, size, UNIFIED, stream) })
-    }
-
-    /// Copies out of a variable, and waits for it.
-    fn cudaMemcpyFromSymbol / cudaMemcpyFromSymbol_ptds (
+    ) => cudaMemcpyAsync(part(symbol, size, offset)?, from, size, UNIFIED, stream);
+    cudaMemcpyFromSymbol / cudaMemcpyFromSymbol_ptds (
         to: Address, symbol: *const c_void, size: usize, offset: usize, _direction: Direction
-    ) {
-        let from = part(symbol, size, offset)?;
-        // SAFETY: the variable is as large; the caller's address is good for as many bytes.
-        done(unsafe { cudaMemcpy(to, from, size, UNIFIED) })
-    }
-
-    /// Copies out of a variable in stream order.
-    fn cudaMemcpyFromSymbolAsync / cudaMemcpyFromSymbolAsync_ptsz (
+    ) => cudaMemcpy(to, part(symbol, size, offset)?, size, UNIFIED);
+    cudaMemcpyFromSymbolAsync / cudaMemcpyFromSymbolAsync_ptsz (
         to: Address, symbol: *const c_void, size: usize, offset: usize, _direction: Direction,
         stream: Stream
-    ) {
-        let from = part(symbol, size, offset)?;
-        // SAFETY: the variable is as large; the caller's address is good for as many bytes.
-        done(unsafe { cudaMemcpyAsync(to, from, size, UNIFIED, stream) })
-    }
+    ) => cudaMemcpyAsync(to, part(symbol, size, offset)?, size, UNIFIED, stream);
 }

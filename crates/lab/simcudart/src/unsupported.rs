@@ -5,8 +5,7 @@
 //! added to graphs by hand, memory of other libraries, binaries loaded by name.
 
 use crate::driver;
-use crate::error::{self, Status};
-use crate::last_error::record;
+use crate::error::{self, Status, record};
 
 macro_rules! unsupported {
     ($($name:ident)*) => {$(

@@ -103,9 +103,7 @@ impl Candidate {
     }
 
     /// A fresh allocator on a device, for a trace with that many streams and pools.
-    ///
-    /// # Errors
-    /// The device cannot do what the configuration asks.
+    /// Errors: the device cannot do what the configuration asks.
     pub fn build(
         &self,
         device: &SimDevice,

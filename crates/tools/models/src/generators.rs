@@ -89,9 +89,8 @@ impl Generator {
     }
 
     /// Its trace.
-    ///
-    /// # Errors
-    /// The extent's `live_bytes` are too few for a request that the program cannot do without.
+    /// Errors: the extent's `live_bytes` are too few for a request that the program cannot do
+    /// without.
     pub fn trace(&self, seed: u64, extent: Extent) -> Result<Trace, NoRoom> {
         let mut recorder = Recorder::new(extent);
         (self.run)(&mut recorder, &mut Rng::new(seed))?;

@@ -21,8 +21,7 @@ const NVML_VERSION: &str = "13.580.65.06";
 const NOT_DIVIDED: c_uint = c_uint::MAX;
 
 fn attribute(number: c_int, place: c_int) -> c_int {
-    // SAFETY: takes no pointers.
-    unsafe { driver::simcuda_place_attribute(place, number) }
+    driver::simcuda_place_attribute(place, number)
 }
 
 /// Domain, bus and device of a device's address on the bus, each device on a bus of its own.
@@ -49,10 +48,8 @@ pub fn uuid(place: c_int) -> String {
 }
 
 fn memory(place: c_int) -> Memory {
-    // SAFETY: takes no pointers.
-    let total = unsafe { driver::simcuda_place_bytes(place) };
-    // SAFETY: takes no pointers.
-    let used = unsafe { driver::simcuda_place_used_bytes(place) };
+    let total = driver::simcuda_place_bytes(place);
+    let used = driver::simcuda_place_used_bytes(place);
     Memory { total, free: total.saturating_sub(used), used }
 }
 

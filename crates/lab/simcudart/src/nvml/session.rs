@@ -39,8 +39,7 @@ impl Device {
         let count = count()?;
         let place = self.0.addr().checked_sub(1).and_then(|at| c_int::try_from(at).ok());
         let place = place.filter(|place| *place < count).ok_or(INVALID_ARGUMENT)?;
-        // SAFETY: takes no pointers.
-        let is_told = unsafe { driver::simcuda_place_is_told(place) } != 0;
+        let is_told = driver::simcuda_place_is_told(place) != 0;
         is_told.then_some(place).ok_or(NO_PERMISSION)
     }
 }
@@ -94,8 +93,7 @@ pub(super) fn count() -> Outcome<c_int> {
     if STARTS.load(Ordering::Acquire) == 0 {
         return Err(UNINITIALIZED);
     }
-    // SAFETY: takes no pointers.
-    Ok(unsafe { driver::simcuda_place_count() })
+    Ok(driver::simcuda_place_count())
 }
 
 /// What every function ends with.

@@ -4,8 +4,7 @@
 
 use serde_json::Map;
 
-use super::fault::{Fault, Read, missing};
-use super::reader::{Part, Reader};
+use super::reader::{Fault, Part, Read, Reader, missing};
 use crate::codec::error::Problem;
 use crate::codec::graph::{Id, Node};
 use crate::snapshot::{Action, Entry};

@@ -1,7 +1,6 @@
 //! The segments of a snapshot and their blocks.
 
-use super::fault::{Fault, Read, missing};
-use super::reader::Reader;
+use super::reader::{Fault, Read, Reader, missing};
 use crate::codec::error::{Problem, quote};
 use crate::codec::graph::Id;
 use crate::snapshot::{Block, BlockState, Segment};

@@ -1,7 +1,6 @@
 //! The stacks of a snapshot, each looked at once.
 
-use super::fault::{Fault, Read};
-use super::reader::{Reader, UNKNOWN};
+use super::reader::{Fault, Read, Reader, UNKNOWN};
 use crate::codec::graph::Id;
 use crate::snapshot::{Frame, StackId};
 
