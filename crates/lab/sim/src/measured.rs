@@ -6,6 +6,7 @@
 
 mod costs;
 mod legality;
+mod rows;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,27 +18,9 @@ use drystone_driver::Call;
 use crate::config::{NetworkMemory, SimConfig};
 use crate::cost::CostTable;
 use crate::legality::Legality;
+use rows::Rows;
 
 const MIB: u64 = 1 << 20;
-
-/// The rows of the steps.
-struct Rows<'a> {
-    steps: &'a [Value],
-}
-
-impl<'a> Rows<'a> {
-    /// What a step has told, row by row; a step that told one row has it alone.
-    fn of(&self, step: &str) -> impl Iterator<Item = &'a Value> + use<'a> {
-        let found = self.steps.iter().find(|one| one["name"] == step);
-        let data = found.map_or(&Value::Null, |found| &found["data"]);
-        let rows = match data {
-            Value::Array(rows) => rows.as_slice(),
-            Value::Null => &[],
-            one => std::slice::from_ref(one),
-        };
-        rows.iter()
-    }
-}
 
 /// Why a file is no device.
 #[derive(Debug, thiserror::Error)]
@@ -85,6 +68,7 @@ pub struct Measured {
 
 impl Measured {
     /// Reads the results of a run.
+    ///
     /// Errors: the file cannot be read, or is something else.
     pub fn read(path: &Path) -> Result<Self, MeasuredError> {
         let other = |why: String| MeasuredError::Other { path: path.to_owned(), why };

@@ -139,7 +139,7 @@ exports! {
     }
 }
 
-adapt! { with context:
+adapt! { with make_current:
     cudaMemset / cudaMemset_ptds (to: Address, value: c_int, size: usize) =>
         driver::cuMemsetD8_v2(to, byte(value), size);
     cudaMemsetAsync / cudaMemsetAsync_ptsz (

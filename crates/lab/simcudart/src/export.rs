@@ -3,8 +3,9 @@
 //! `exports!` takes them with bodies that come to an [`Outcome`]; an error is remembered for
 //! `cudaGetLastError`. `forward!` takes those that only pass their arguments on to the driver, one
 //! line each: with a context made current first, or after `without context:` with the driver ready.
-//! `adapt!` takes those that are another function with other arguments; after `with context:` one
-//! is made current first, which that other function does not do itself.
+//! `adapt!` takes those that are another function with other arguments; after
+//! `with make_current:` a context is made current first, which that one does not do itself.
+//! Who writes such rows imports `make_current` or `initialize`, which stand above this module.
 //! `/ name_ptsz` names the variant for programs whose null stream is the thread's own.
 
 use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
@@ -113,7 +114,7 @@ macro_rules! forward_one {
             unsafe extern "C" {
                 fn $driver($($value: $type),*) -> $crate::error::Status;
             }
-            $crate::context::$ready()?;
+            $ready()?;
             // SAFETY: the caller keeps the contract of the CUDA function, which is the same.
             $crate::error::done(unsafe { $driver($($value),*) })
         } }
@@ -121,8 +122,8 @@ macro_rules! forward_one {
 }
 
 macro_rules! adapt {
-    (with context: $($rows:tt)*) => {
-        $crate::export::adapt! { @ { $crate::context::make_current()? } $($rows)* }
+    (with $context:ident: $($rows:tt)*) => {
+        $crate::export::adapt! { @ { $context()? } $($rows)* }
     };
     (@ $first:tt $(
         $(#[$doc:meta])*

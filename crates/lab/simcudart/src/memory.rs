@@ -3,7 +3,7 @@
 //!
 //! Invariant: nothing of size zero reaches the driver, which refuses it; here it is null.
 
-use crate::context::make_current;
+use crate::context::{initialize, make_current};
 use crate::driver::{self, Address, Handle, IpcHandle, Location, Stream};
 use crate::error::{self, Outcome, Status, done};
 use crate::export::{adapt, exports, forward, tell};
@@ -136,7 +136,7 @@ forward! { without context:
 }
 
 // The driver's flags are wider.
-adapt! { with context:
+adapt! { with make_current:
     cudaMemPoolExportToShareableHandle(to: *mut c_void, pool: Handle, kind: c_int, flags: c_uint) =>
         driver::cuMemPoolExportToShareableHandle(to, pool, kind, flags.into());
     cudaMemPoolImportFromShareableHandle (

@@ -1,5 +1,6 @@
 //! Streams and their capture, and events.
 
+use crate::context::make_current;
 use crate::driver::{Address, Handle, HostFunction, IpcHandle, Stream, StreamCallback};
 use crate::export::{adapt, forward};
 use std::ffi::{c_int, c_uint, c_ulonglong, c_void};

@@ -4,6 +4,7 @@ pub mod compare;
 pub mod convert;
 pub mod demo;
 mod each_file;
+mod ended;
 pub mod fit;
 pub mod generate;
 pub mod inspect;
@@ -14,16 +15,7 @@ pub mod why;
 
 use clap::Subcommand;
 
-/// How a command ended, apart from errors that end it at once. Its number is the exit code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
-    /// All files were used; nothing ran out of memory.
-    Well,
-    /// All files were used; an allocator ran out of memory.
-    OutOfMemory,
-    /// A file could not be used; the others were.
-    BadInput,
-}
+pub use ended::Ended;
 
 /// What to do.
 #[derive(Debug, Subcommand)]

@@ -7,7 +7,7 @@
 use drystone_driver::Call;
 use serde_json::Value;
 
-use super::Rows;
+use super::rows::Rows;
 use crate::cost::Cost;
 use crate::legality::Rule;
 

@@ -5,7 +5,7 @@
 
 use serde_json::Value;
 
-use super::Rows;
+use super::rows::Rows;
 use crate::legality::{Legality, Rule};
 
 /// What is known of a call that is not about the captured stream itself.

@@ -10,8 +10,8 @@
 //! where an oracle keeps their order. `docs/evidence/models.md` has the source of each rule.
 
 use super::free_extents::{FreeExtent, FreeExtents, FreePoint};
+use super::piece::{Physical, Piece};
 use super::supply::Supply;
-use super::{Physical, Piece};
 use crate::GRANULARITY_BYTES;
 use crate::happens_before::VectorClock;
 use drystone_driver::{ErrorCode, MemoryPoolConfig, MemoryPoolUsage};

@@ -4,8 +4,8 @@
 //! and its memory given back. Beside them the memory of graphs: what is allocated in a capture
 //! belongs to the graph until its life ends, and serves again only in that capture and stream.
 
-use super::Piece;
 use super::async_pool::AsyncPool;
+use super::piece::Piece;
 use crate::handle_table::HandleTable;
 use drystone_driver::{ErrorCode, MemoryPool, MemoryPoolConfig};
 use std::collections::BTreeMap;

@@ -37,6 +37,7 @@ pub(crate) struct Holdings {
 
 impl Holdings {
     /// A fresh device of this process, which holds nothing.
+    ///
     /// Errors: the file cannot be opened, is no such file, or there is no `/proc`.
     pub(crate) fn open(path: &Path, ordinal: u32) -> Result<Self, ErrorCode> {
         let mut options = OpenOptions::new();

@@ -1,6 +1,6 @@
 //! The device's memory: what may be taken, and three ways to take it.
 //!
-//! Lives here, bottom first: [`Piece`], `address_space`, `holdings`, `host`, `supply`, the ways
+//! Lives here, bottom first: `piece`, `address_space`, `holdings`, `host`, `supply`, the ways
 //! (`virtual_memory`, `plain`, and `free_extents`, `async_pool`, `async_pools`), and [`Memory`],
 //! which joins them.
 //! Invariant: an address belongs to at most one reservation, plain allocation or pool segment, and
@@ -13,6 +13,7 @@ mod async_pools;
 mod free_extents;
 mod holdings;
 mod host;
+mod piece;
 mod plain;
 mod supply;
 mod virtual_memory;
@@ -22,23 +23,13 @@ pub(crate) use async_pools::Owner;
 pub(crate) use free_extents::FreePoint;
 pub use host::Host;
 pub(crate) use host::HostMemory;
+pub(crate) use piece::Piece;
 
 use crate::config::SimConfig;
 use async_pools::AsyncPools;
 use plain::PlainMemory;
 use supply::Supply;
 use virtual_memory::VirtualMemory;
-
-/// The number of a physical object's first byte; the following bytes follow.
-pub(crate) type Physical = u64;
-
-/// A run of addresses and the physical bytes behind it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Piece {
-    pub(crate) address: u64,
-    pub(crate) physical: Physical,
-    pub(crate) bytes: u64,
-}
 
 #[derive(Debug)]
 pub(crate) struct Memory {

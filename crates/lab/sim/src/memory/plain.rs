@@ -4,8 +4,8 @@
 //! below, as if small requests packed perfectly. Neighbours may touch, as they do on a device. Each
 //! allocation is of the context that it was made in.
 
+use super::piece::{Physical, Piece};
 use super::supply::Supply;
-use super::{Physical, Piece};
 use crate::GRANULARITY_BYTES;
 use crate::stream::Context;
 use drystone_driver::ErrorCode;

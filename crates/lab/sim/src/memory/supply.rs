@@ -1,10 +1,10 @@
 //! [`Supply`]: the bytes and the addresses a device has left. The bytes may be shared with other
 //! processes; the addresses are this one's.
 
-use super::Physical;
 use super::address_space::AddressSpace;
 use super::holdings::Holdings;
 use super::host::HostMemory;
+use super::piece::Physical;
 use crate::GRANULARITY_BYTES;
 use crate::config::SimConfig;
 use crate::shared_file::FileIdentity;

@@ -9,8 +9,8 @@
 mod export;
 mod foreign;
 
+use super::piece::{Physical, Piece};
 use super::supply::Supply;
-use super::{Physical, Piece};
 use crate::GRANULARITY_BYTES;
 use crate::config::SimConfig;
 use crate::handle_table::HandleTable;

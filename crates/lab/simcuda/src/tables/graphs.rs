@@ -2,7 +2,7 @@
 //!
 //! Invariant: an executable graph keeps nothing of the graph it was made of but its memory.
 
-use super::Node;
+use super::node::Node;
 use crate::abi::Raw;
 use crate::status::{INVALID_VALUE, Outcome};
 use drystone_sim::{HandleTable, SimDevice};

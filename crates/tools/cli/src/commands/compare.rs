@@ -1,6 +1,6 @@
 //! `drystone compare`: traces through Drystone and PyTorch's allocators, side by side.
 
-use super::Ended;
+use super::ended::Ended;
 use super::replays::Replays;
 use crate::args::Files;
 use crate::candidates;

@@ -10,8 +10,8 @@ use anyhow::{Result, anyhow};
 use drystone_models::{Candidate, DRYSTONE_VMM, TORCH_EXPANDABLE, TORCH_NATIVE};
 use drystone_trace::model::Trace;
 
-use super::Ended;
 use super::each_file::{self, Tables};
+use super::ended::Ended;
 use crate::args::{
     Capacity, Costs, Files, GapsArg, Kernels, Profile, Quirks, Time, parse_capacity,
 };

@@ -5,7 +5,7 @@
 
 use anyhow::Result;
 
-use super::Ended;
+use super::ended::Ended;
 use crate::args::Files;
 use crate::input::{self, Input};
 use crate::jobs::{self, Progress};

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use drystone_models::{Candidate, NAMES};
 
-use super::Ended;
+use super::ended::Ended;
 use super::replays::Replays;
 use crate::args::Files;
 use crate::candidates;

@@ -8,8 +8,8 @@ use std::path::Path;
 use anyhow::Result;
 use drystone_models::Candidate;
 
-use super::Ended;
 use super::each_file::{self, Tables};
+use super::ended::Ended;
 use crate::args::{DeviceArgs, Files, Outputs, Time};
 use crate::input::{self, Input};
 use crate::jobs::Progress;

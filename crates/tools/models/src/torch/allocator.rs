@@ -8,10 +8,11 @@ use std::collections::HashMap;
 use drystone_driver::Stream;
 
 use super::block::{BlockId, Blocks};
-use super::block_pool::{BlockPool, PoolId};
+use super::block_pool::BlockPool;
 use super::config::Config;
 use super::events::Events;
 use super::expandable::Expandables;
+use super::pool_id::PoolId;
 use super::stats::Stats;
 
 /// A request on its way down the ladder.

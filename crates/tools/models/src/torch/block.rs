@@ -5,8 +5,8 @@
 
 use std::ops::{Index, IndexMut};
 
-use super::block_pool::PoolId;
 use super::expandable::ExpandableId;
+use super::pool_id::PoolId;
 
 /// Names a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -161,7 +161,7 @@ impl IndexMut<BlockId> for Blocks {
 #[cfg(test)]
 mod tests {
     use super::{Block, Blocks};
-    use crate::torch::block_pool::PoolId;
+    use crate::torch::pool_id::PoolId;
 
     fn piece(address: u64, bytes: u64) -> Block {
         Block::new(PoolId::new(0, false), 0, address, bytes)

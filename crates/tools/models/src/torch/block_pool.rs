@@ -1,11 +1,11 @@
-//! [`BlockPool`]: the free blocks of one pool and size class, in the order best fit needs; and
-//! [`PoolId`], which names it.
+//! [`BlockPool`]: the free blocks of one pool and size class, in the order best fit needs.
 //!
 //! Invariants: `free` holds exactly the pool's mapped blocks that are free, `unmapped` exactly the
 //! unmapped ones; both are keyed by stream first, because a block serves its own stream only.
 
-use super::block::{Block, BlockId, Blocks};
 use std::collections::BTreeMap;
+
+use super::block::{Block, BlockId, Blocks};
 
 /// Order of free blocks: stream, size, address.
 type FreeKey = (u16, u64, u64);
@@ -49,28 +49,5 @@ impl BlockPool {
     /// The stream's unmapped blocks by address.
     pub(super) fn unmapped_of(&self, stream: u16) -> impl Iterator<Item = BlockId> {
         self.unmapped.range((stream, 0)..=(stream, u64::MAX)).map(|(_, id)| *id)
-    }
-}
-
-/// Names a pool: the dense pool number of the trace and one of its two size classes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct PoolId(u16);
-
-impl PoolId {
-    pub(super) fn new(pool: u8, is_small: bool) -> Self {
-        Self(u16::from(pool) * 2 + u16::from(is_small))
-    }
-
-    pub(super) const fn is_small(self) -> bool {
-        self.0 % 2 == 1
-    }
-
-    /// The dense pool number; 0 is the default pool.
-    pub(super) const fn number(self) -> u8 {
-        (self.0 / 2) as u8
-    }
-
-    pub(super) fn index(self) -> usize {
-        usize::from(self.0)
     }
 }

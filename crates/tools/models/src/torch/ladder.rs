@@ -6,7 +6,7 @@ use drystone_driver::{CaptureMode, Driver, DriverError};
 
 use super::allocator::{Allocator, Request};
 use super::block::{Block, BlockId};
-use super::block_pool::PoolId;
+use super::pool_id::PoolId;
 use super::rounding::{
     LIMIT_BYTES, MIN_BLOCK_BYTES, SMALL_REQUEST_BYTES, is_small, round_request, segment_bytes,
 };

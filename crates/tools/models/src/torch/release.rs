@@ -9,7 +9,7 @@
 
 use super::allocator::{Allocator, Request};
 use super::block::BlockId;
-use super::block_pool::PoolId;
+use super::pool_id::PoolId;
 use drystone_driver::{Driver, DriverError};
 
 impl Allocator {

@@ -6,8 +6,8 @@
 //! looked for whenever somebody asks what memory there is.
 
 use super::{Holders, Object, VirtualMemory, is_granular};
+use crate::memory::piece::{Physical, Piece};
 use crate::memory::supply::Supply;
-use crate::memory::{Physical, Piece};
 use crate::shared_file::SharedFile;
 use drystone_driver::{Descriptor, ErrorCode, Handle};
 use std::os::fd::AsFd;

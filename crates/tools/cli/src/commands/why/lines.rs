@@ -4,7 +4,7 @@
 
 use drystone_trace::metrics::Holder;
 
-use super::Answer;
+use super::answer::Answer;
 use super::held::Held;
 use super::refused::Refused;
 use super::replayed::Replayed;

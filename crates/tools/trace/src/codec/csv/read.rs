@@ -5,7 +5,7 @@
 
 use std::io::{self, Read};
 
-use super::{HEADER, HEADER_POOLS};
+use super::columns::{HEADER, HEADER_POOLS};
 use crate::codec::builder::Builder;
 use crate::codec::error::{Place, Problem, ReadError, quote};
 use crate::codec::limits::Limits;

@@ -2,7 +2,8 @@
 
 use proptest::prelude::*;
 
-use super::{HEADER, HEADER_POOLS, TITLE, write, write_zst};
+use super::columns::{HEADER, HEADER_POOLS, TITLE};
+use super::{write, write_zst};
 use crate::codec::builder::Builder;
 use crate::codec::{Limits, read};
 use crate::model::{Kind, Trace};

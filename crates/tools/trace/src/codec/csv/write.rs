@@ -5,7 +5,7 @@
 
 use std::io::{self, Write};
 
-use super::{HEADER, HEADER_POOLS, TITLE};
+use super::columns::{HEADER, HEADER_POOLS, TITLE};
 use crate::model::{Event, Kind, Trace};
 
 /// Compression level: traces shrink to an eighth, at a million events per second. Higher levels

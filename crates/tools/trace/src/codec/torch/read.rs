@@ -4,10 +4,11 @@
 //! counts against a budget that no file written by PyTorch can exhaust, so that a small file
 //! cannot unfold into a large snapshot.
 //!
-//! Below it, bottom first: `plain` and `reader` (looking at values, where something is wrong),
-//! `stacks`, `segments`, `entries` (the parts of a snapshot).
+//! Below it, bottom first: `fault` (where in a file something is wrong), `plain` and `reader`
+//! (looking at values), `stacks`, `segments`, `entries` (the parts of a snapshot).
 
 mod entries;
+mod fault;
 mod plain;
 mod reader;
 mod segments;
@@ -17,7 +18,8 @@ use crate::codec::error::{Place, Problem};
 use crate::codec::graph::{Graph, Id, Node};
 use crate::codec::limits::Limits;
 use crate::snapshot::Snapshot;
-use reader::{Fault, Read, Reader};
+use fault::{Fault, Read};
+use reader::Reader;
 
 /// Reads a snapshot; `root` is its outermost value.
 pub(in crate::codec) fn read(

@@ -4,7 +4,8 @@
 
 use serde_json::Map;
 
-use super::reader::{Fault, Part, Read, Reader, missing};
+use super::fault::{Fault, Read, missing};
+use super::reader::{Part, Reader};
 use crate::codec::error::Problem;
 use crate::codec::graph::{Id, Node};
 use crate::snapshot::{Action, Entry};

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Number, Value};
 
-use super::reader::Read;
+use super::fault::Read;
 use crate::codec::error::Problem;
 use crate::codec::graph::{Graph, Id, Node};
 

@@ -1,15 +1,15 @@
-//! Looking at a value: as a list, a text, a number; and where in a file something is wrong.
+//! Looking at a value: as a list, a text, a number.
 //!
-//! Invariants: a value of another kind is an error that says what was found and what was expected;
-//! an error names the value by its path, such as `device_traces[0][17].size`.
+//! Invariant: a value of another kind is an error that says what was found and what was expected.
 
+use std::collections::HashMap;
+
+use super::fault::{Fault, Read};
 use super::plain::Plain;
-use crate::codec::error::{Place, Problem, quote};
+use crate::codec::error::{Problem, quote};
 use crate::codec::graph::{Graph, Id, Node};
 use crate::codec::limits::Limits;
 use crate::snapshot::{DistinctStacks, PoolId, Snapshot};
-use std::collections::HashMap;
-use std::fmt::{Display, Write as _};
 
 /// A value that is no stack or frame, so far.
 pub(super) const UNKNOWN: u32 = u32::MAX;
@@ -147,46 +147,4 @@ impl<'g, 'f> Reader<'g, 'f> {
         };
         Problem::Value { found, wants }.into()
     }
-}
-
-/// What looking at a value gives.
-pub(super) type Read<T> = Result<T, Fault>;
-
-/// A problem, and the path to the value that has it, innermost step first.
-pub(super) struct Fault {
-    problem: Problem,
-    path: Vec<String>,
-}
-
-impl Fault {
-    /// The same, seen from one step further out.
-    pub(super) fn at(mut self, step: impl Display) -> Self {
-        self.path.push(step.to_string());
-        self
-    }
-
-    /// The place by its path, and the problem.
-    pub(super) fn place(self) -> (Place, Problem) {
-        if self.path.is_empty() {
-            return (Place::File, self.problem);
-        }
-        let mut path = String::new();
-        for step in self.path.iter().rev() {
-            let dot = if path.is_empty() || step.starts_with('[') { "" } else { "." };
-            // Writing to a text cannot fail.
-            let _ = write!(path, "{dot}{step}");
-        }
-        (Place::Item(path), self.problem)
-    }
-}
-
-impl From<Problem> for Fault {
-    fn from(problem: Problem) -> Self {
-        Self { problem, path: Vec::new() }
-    }
-}
-
-/// A key that a dictionary must have.
-pub(super) fn missing(key: &'static str) -> Fault {
-    Fault::from(Problem::Value { found: "missing".to_owned(), wants: "a value" }).at(key)
 }

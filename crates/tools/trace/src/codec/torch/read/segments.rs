@@ -1,6 +1,7 @@
 //! The segments of a snapshot and their blocks.
 
-use super::reader::{Fault, Read, Reader, missing};
+use super::fault::{Fault, Read, missing};
+use super::reader::Reader;
 use crate::codec::error::{Problem, quote};
 use crate::codec::graph::Id;
 use crate::snapshot::{Block, BlockState, Segment};

@@ -1,6 +1,7 @@
 //! The stacks of a snapshot, each looked at once.
 
-use super::reader::{Fault, Read, Reader, UNKNOWN};
+use super::fault::{Fault, Read};
+use super::reader::{Reader, UNKNOWN};
 use crate::codec::graph::Id;
 use crate::snapshot::{Frame, StackId};
 
