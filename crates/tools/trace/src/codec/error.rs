@@ -49,7 +49,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// What is wrong with a file. Texts of the file are shortened; what a field should be is in `wants`.
+/// What is wrong with a file. Texts of the file are shortened; `wants` is what a field should be.
 #[expect(missing_docs, reason = "the text of a problem says what each of its figures is")]
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
