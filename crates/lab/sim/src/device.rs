@@ -54,6 +54,20 @@ impl LiveObjects {
     }
 }
 
+/// Methods of the device that are one of what is behind its lock, or of a part of that.
+macro_rules! locked {
+    ($($(#[$doc:meta])*
+    fn $name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)? = $($path:ident).+;)*) => {
+        impl $crate::device::SimDevice {
+            $($(#[$doc])*
+            pub fn $name(&self, $($argument: $type),*) $(-> $result)? {
+                self.inner.state.lock().$($path).+($($argument),*)
+            })*
+        }
+    };
+}
+pub(crate) use locked;
+
 impl SimDevice {
     /// A fresh device.
     pub fn new(config: SimConfig) -> Self {
@@ -91,7 +105,6 @@ impl SimDevice {
 
     /// Holds streams until a gate opens, which they come to only if they are idle soon: whether
     /// they have.
-    ///
     /// Errors: `InvalidHandle`, `CaptureUnsupported` (one is captured).
     pub fn hold_until(&self, streams: Vec<Stream>, gate: Gate) -> Result<bool, ErrorCode> {
         let comes_by = self.comes_by(&streams);
@@ -99,16 +112,6 @@ impl SimDevice {
         let has_arrived = comes_by && state.arrive(&streams)?;
         state.keep(streams, Some(gate));
         Ok(has_arrived)
-    }
-
-    /// Whether streams are held that calls wait for which map memory.
-    pub fn is_mapping_held(&self) -> bool {
-        self.inner.state.lock().is_mapping_held()
-    }
-
-    /// Whether work on a stream that is not held stands behind those that are.
-    pub fn is_behind_held(&self) -> bool {
-        self.inner.state.lock().is_behind_held()
     }
 
     /// Waits until no stream is held, as calls may that create or destroy: whether a driver lets
@@ -141,16 +144,6 @@ impl SimDevice {
         let mut state = self.inner.state.lock();
         state.look_at_exports();
         state.memory.supply.used_bytes()
-    }
-
-    /// The most physical memory that was ever in use at one time, in bytes.
-    pub fn peak_physical_bytes(&self) -> u64 {
-        self.inner.state.lock().memory.supply.peak_bytes()
-    }
-
-    /// Addresses that are reserved, in bytes.
-    pub fn reserved_address_bytes(&self) -> u64 {
-        self.inner.state.lock().memory.vm.reserved_address_bytes()
     }
 
     /// What has not been given back.
@@ -190,22 +183,6 @@ impl SimDevice {
         self.inner.counters.time_us(&self.inner.config.costs)
     }
 
-    /// Adds a planned failure; it counts calls from now on.
-    pub fn install_fault(&self, plan: FaultPlan) {
-        self.inner.state.lock().faults.install(plan);
-    }
-
-    /// Removes all planned failures.
-    pub fn clear_faults(&self) {
-        self.inner.state.lock().faults.clear();
-    }
-
-    /// How many calls have failed by plan since the plans were last cleared. A sweep over the n-th
-    /// call is complete when its plan no longer fires.
-    pub fn faults_fired(&self) -> u64 {
-        self.inner.state.lock().faults.fired()
-    }
-
     /// Makes one driver call: counts it, gives faults their chance, and reports what it refuses.
     pub(crate) fn call<T>(
         &self,
@@ -233,4 +210,22 @@ impl SimDevice {
         }
         result.map_err(|code| DriverError::new(call, code).with_figures(bytes, address))
     }
+}
+
+locked! {
+    /// Whether streams are held that calls wait for which map memory.
+    fn is_mapping_held() -> bool = is_mapping_held;
+    /// Whether work on a stream that is not held stands behind those that are.
+    fn is_behind_held() -> bool = is_behind_held;
+    /// The most physical memory that was ever in use at one time, in bytes.
+    fn peak_physical_bytes() -> u64 = memory.supply.peak_bytes;
+    /// Addresses that are reserved, in bytes.
+    fn reserved_address_bytes() -> u64 = memory.vm.reserved_address_bytes;
+    /// Adds a planned failure; it counts calls from now on.
+    fn install_fault(plan: FaultPlan) = faults.install;
+    /// Removes all planned failures.
+    fn clear_faults() = faults.clear;
+    /// How many calls have failed by plan since the plans were last cleared. A sweep over the n-th
+    /// call is complete when its plan no longer fires.
+    fn faults_fired() -> u64 = faults.fired;
 }

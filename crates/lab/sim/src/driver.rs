@@ -2,7 +2,7 @@
 
 use crate::GRANULARITY_BYTES;
 use crate::device::SimDevice;
-use crate::state::{Life, State};
+use crate::state::Life;
 use crate::stream::Context;
 use drystone_driver::{
     Call, CaptureMode, CaptureStatus, Descriptor, DeviceInfo, Driver, DriverError, ErrorCode,
@@ -12,7 +12,35 @@ use drystone_driver::{
 
 type Result<T> = std::result::Result<T, DriverError>;
 
+/// Methods whose part behind the lock has their own name, with the figures of the call.
+macro_rules! calls {
+    ($($call:ident($bytes:expr, $address:expr):
+       $name:ident($($arg:ident: $type:ty),*) -> $of:ty;)*) => {$(
+        fn $name(&self, $($arg: $type),*) -> Result<$of> {
+            self.call(Call::$call, $bytes, $address, |state| state.$name($($arg),*))
+        }
+    )*};
+}
+
 impl Driver for SimDevice {
+    calls! {
+        Release(0, 0): release(handle: Handle) -> ();
+        Unmap(bytes, address): unmap(address: u64, bytes: u64) -> ();
+        CreateMemoryPool(0, 0): create_memory_pool(config: &MemoryPoolConfig) -> MemoryPool;
+        DestroyMemoryPool(0, 0): destroy_memory_pool(pool: MemoryPool) -> ();
+        TrimMemoryPool(0, 0): trim_memory_pool(pool: MemoryPool, keep_bytes: u64) -> ();
+        MemoryPoolUsage(0, 0): memory_pool_usage(pool: MemoryPool) -> MemoryPoolUsage;
+        MallocAsync(bytes, 0): malloc_async(pool: MemoryPool, bytes: u64, stream: Stream) -> u64;
+        FreeAsync(0, address): free_async(address: u64, stream: Stream) -> ();
+        Copy(0, from): copy(to: u64, from: u64, bytes: u64) -> ();
+        FinishCopies(0, 0): finish_copies() -> ();
+        Query(0, 0): query(event: Event) -> bool;
+        Wait(0, 0): wait(stream: Stream, event: Event) -> ();
+        SynchronizeEvent(0, 0): synchronize_event(event: Event) -> ();
+        StreamUid(0, 0): stream_uid(stream: Stream) -> StreamUid;
+        CaptureStatus(0, 0): capture_status(stream: Stream) -> CaptureStatus;
+    }
+
     fn info(&self) -> DeviceInfo {
         let config = self.config();
         let mut info = DeviceInfo::new(config.ordinal, config.total_bytes, GRANULARITY_BYTES);
@@ -75,10 +103,6 @@ impl Driver for SimDevice {
         })
     }
 
-    fn release(&self, handle: Handle) -> Result<()> {
-        self.call(Call::Release, 0, 0, |state| state.release(handle))
-    }
-
     fn map(&self, address: u64, bytes: u64, handle: Handle) -> Result<()> {
         self.call(Call::Map, bytes, address, |state| state.memory.vm.map(address, bytes, handle))
     }
@@ -87,10 +111,6 @@ impl Driver for SimDevice {
         self.call(Call::SetAccess, bytes, address, |state| {
             state.memory.vm.set_access(address, bytes, state.peers.len() as u32)
         })
-    }
-
-    fn unmap(&self, address: u64, bytes: u64) -> Result<()> {
-        self.call(Call::Unmap, bytes, address, |state| state.unmap(address, bytes))
     }
 
     fn export(&self, handle: Handle) -> Result<Descriptor> {
@@ -132,30 +152,6 @@ impl Driver for SimDevice {
         })
     }
 
-    fn create_memory_pool(&self, config: &MemoryPoolConfig) -> Result<MemoryPool> {
-        self.call(Call::CreateMemoryPool, 0, 0, |state| state.create_memory_pool(config))
-    }
-
-    fn destroy_memory_pool(&self, pool: MemoryPool) -> Result<()> {
-        self.call(Call::DestroyMemoryPool, 0, 0, |state| state.destroy_memory_pool(pool))
-    }
-
-    fn trim_memory_pool(&self, pool: MemoryPool, keep_bytes: u64) -> Result<()> {
-        self.call(Call::TrimMemoryPool, 0, 0, |state| state.trim_memory_pool(pool, keep_bytes))
-    }
-
-    fn memory_pool_usage(&self, pool: MemoryPool) -> Result<MemoryPoolUsage> {
-        self.call(Call::MemoryPoolUsage, 0, 0, |state| state.memory_pool_usage(pool))
-    }
-
-    fn malloc_async(&self, pool: MemoryPool, bytes: u64, stream: Stream) -> Result<u64> {
-        self.call(Call::MallocAsync, bytes, 0, |state| state.malloc_async(pool, bytes, stream))
-    }
-
-    fn free_async(&self, address: u64, stream: Stream) -> Result<()> {
-        self.call(Call::FreeAsync, 0, address, |state| state.free_async(address, stream))
-    }
-
     fn hold(&self, streams: &[Stream]) -> Result<Hold> {
         let hold = self.call(Call::Hold, 0, 0, |state| state.hold(streams))?;
         let held = [&[Stream::DEFAULT], streams].concat();
@@ -165,14 +161,6 @@ impl Driver for SimDevice {
     fn let_go(&self, hold: Hold) {
         self.inner.state.lock().let_go(&hold);
         self.inner.let_go.notify_all();
-    }
-
-    fn copy(&self, to: u64, from: u64, bytes: u64) -> Result<()> {
-        self.call(Call::Copy, 0, from, |state| state.copy(to, from, bytes))
-    }
-
-    fn finish_copies(&self) -> Result<()> {
-        self.call(Call::FinishCopies, 0, 0, State::finish_copies)
     }
 
     fn create_event(&self) -> Result<Event> {
@@ -191,18 +179,6 @@ impl Driver for SimDevice {
             state.synchronize_stream(stream)?;
             Err(ErrorCode::OtherContext)
         })
-    }
-
-    fn query(&self, event: Event) -> Result<bool> {
-        self.call(Call::Query, 0, 0, |state| state.query(event))
-    }
-
-    fn wait(&self, stream: Stream, event: Event) -> Result<()> {
-        self.call(Call::Wait, 0, 0, |state| state.wait(stream, event))
-    }
-
-    fn synchronize_event(&self, event: Event) -> Result<()> {
-        self.call(Call::SynchronizeEvent, 0, 0, |state| state.synchronize_event(event))
     }
 
     fn synchronize_stream(&self, stream: Stream) -> Result<()> {
@@ -227,14 +203,6 @@ impl Driver for SimDevice {
         }
     }
 
-    fn stream_uid(&self, stream: Stream) -> Result<StreamUid> {
-        self.call(Call::StreamUid, 0, 0, |state| state.stream_uid(stream))
-    }
-
-    fn capture_status(&self, stream: Stream) -> Result<CaptureStatus> {
-        self.call(Call::CaptureStatus, 0, 0, |state| state.capture_status(stream))
-    }
-
     fn exchange_capture_mode(&self, mode: CaptureMode) -> Result<CaptureMode> {
         self.call(Call::ExchangeCaptureMode, 0, 0, |state| Ok(state.captures.exchange_mode(mode)))
     }
@@ -243,9 +211,7 @@ impl Driver for SimDevice {
 impl SimDevice {
     /// Blocks the host until a context is idle: the others of the device are not waited for. It
     /// counts as the trait's wait, which is for the primary one.
-    ///
-    /// # Errors
-    /// `CaptureUnsupported`.
+    /// Errors: `CaptureUnsupported`.
     pub fn synchronize_context(&self, context: Context) -> Result<()> {
         self.wait_for_kernels(None, "cuCtxSynchronize");
         self.call(Call::SynchronizeDevice, 0, 0, |state| state.synchronize_context(context))
@@ -253,25 +219,19 @@ impl SimDevice {
 
     /// Marks the point that a stream of any context has reached, by an event of that. It counts as
     /// the trait's call.
-    ///
-    /// # Errors
-    /// As the trait's.
+    /// Errors: as the trait's.
     pub fn record_on(&self, event: Event, stream: Stream) -> Result<()> {
         self.call(Call::Record, 0, 0, |state| state.record(event, stream))
     }
 
     /// Allocates plain memory of a context, which ends with it. It counts as the trait's call.
-    ///
-    /// # Errors
-    /// As the trait's.
+    /// Errors: as the trait's.
     pub fn malloc_of(&self, context: Context, bytes: u64) -> Result<u64> {
         self.call(Call::Malloc, bytes, 0, |state| state.malloc(bytes, context))
     }
 
     /// The driver's id of a stream, as `cuStreamGetId` has it. It counts as the trait's question.
-    ///
-    /// # Errors
-    /// `InvalidHandle`, `CaptureUnsupported`.
+    /// Errors: `InvalidHandle`, `CaptureUnsupported`.
     pub fn stream_id(&self, stream: Stream) -> Result<u64> {
         self.call(Call::StreamUid, 0, 0, |state| Ok(state.stream_id(stream)?.0))
     }

@@ -2,7 +2,7 @@
 //! kernels, captures, exits, forks, and tells the oracle about blocks. None of these is a driver
 //! call of the allocator, so none is counted, priced or made to fail.
 
-use crate::device::SimDevice;
+use crate::device::{SimDevice, locked};
 use crate::memory::HostMemory;
 use crate::state::Life;
 use crate::stream::Context;
@@ -42,30 +42,16 @@ impl SimDevice {
         self.inner.state.lock().streams.create(context, true)
     }
 
-    /// Destroys a stream; what it has queued still runs.
-    ///
-    /// Errors: `InvalidHandle` (unknown, or the default stream), `CaptureUnsupported`.
-    pub fn destroy_stream(&self, stream: Stream) -> Result<(), ErrorCode> {
-        self.inner.state.lock().streams.destroy(stream)
-    }
-
     /// Queues a kernel that runs for `duration_ns`.
-    ///
     /// Errors: `InvalidHandle`; `Other(901)` when the stream's capture is broken.
     pub fn launch(&self, stream: Stream, duration_ns: u64) -> Result<(), ErrorCode> {
         self.lock_for(stream).launch(stream, duration_ns)
     }
 
     /// When the work queued on the stream is done, in nanoseconds of the host's time.
-    ///
     /// Errors: `InvalidHandle`.
     pub fn busy_until_ns(&self, stream: Stream) -> Result<u64, ErrorCode> {
         Ok(self.inner.state.lock().streams.get(stream)?.busy_until_ns)
-    }
-
-    /// When all work queued so far is done, in nanoseconds of the host's time.
-    pub fn work_end_ns(&self) -> u64 {
-        self.inner.state.lock().streams.work_end_ns()
     }
 
     /// How long synchronising calls and plain frees have blocked the host so far, in nanoseconds.
@@ -79,16 +65,7 @@ impl SimDevice {
         self.inner.state.lock().added_waits
     }
 
-    /// Begins a capture by the calling thread.
-    ///
-    /// Errors: `InvalidHandle`, `InvalidValue` (capturing already), `CaptureUnsupported` (the
-    /// default stream).
-    pub fn begin_capture(&self, stream: Stream, mode: CaptureMode) -> Result<(), ErrorCode> {
-        self.inner.state.lock().begin_capture(stream, mode)
-    }
-
     /// Ends the capture that began on this stream.
-    ///
     /// Errors: `InvalidHandle`, `InvalidValue` (not capturing), and by the driver's own numbers
     /// `Other(901)` broken, `Other(903)` another stream began it, `Other(904)` a stream was not
     /// joined back, `Other(908)` another thread began it. 903 and 908 leave it going.
@@ -99,16 +76,7 @@ impl SimDevice {
 
 /// What contexts take of the device beside what is allocated.
 impl SimDevice {
-    /// A context begins, and takes so many bytes. They are missing from what is free, and are no
-    /// part of [`SimDevice::physical_bytes`].
-    ///
-    /// Errors: `OutOfMemory`, and what is wrong with a file of shared devices.
-    pub fn take_context_memory(&self, bytes: u64) -> Result<(), ErrorCode> {
-        self.inner.state.lock().memory.supply.take_context(bytes)
-    }
-
     /// Whether the device has so many bytes left, which nobody takes.
-    ///
     /// Errors: it has not; or what is wrong with a file of shared devices.
     pub fn check_room(&self, bytes: u64) -> Result<(), ErrorCode> {
         let mut state = self.inner.state.lock();
@@ -144,35 +112,10 @@ impl SimDevice {
         let (host, own_bytes) = state.memory.supply.host()?;
         Some((host.free_bytes(own_bytes), host.lowest_bytes()))
     }
-
-    /// Contexts that were there before this device was have so many bytes, whether there is room
-    /// or not.
-    ///
-    /// Errors: what is wrong with a file of shared devices.
-    pub fn keep_context_memory(&self, bytes: u64) -> Result<(), ErrorCode> {
-        self.inner.state.lock().memory.supply.keep_contexts(bytes)
-    }
-
-    /// A context is over that took so many bytes.
-    pub fn give_context_memory(&self, bytes: u64) {
-        self.inner.state.lock().memory.supply.give_context(bytes);
-    }
-
-    /// What contexts have now, in bytes.
-    pub fn context_bytes(&self) -> u64 {
-        self.inner.state.lock().memory.supply.context_bytes()
-    }
 }
 
 /// The end of the process, and of contexts.
 impl SimDevice {
-    /// A context other than the primary one ends, with its streams, whose captures are broken, and
-    /// its plain memory: returned are addresses and sizes. What the streams have queued still runs:
-    /// CUDA does not say that the end waits for it.
-    pub fn destroy_context(&self, context: Context) -> Vec<(u64, u64)> {
-        self.inner.state.lock().destroy_context(context)
-    }
-
     /// From now on the process is exiting: every driver call is refused, and is a violation.
     pub fn begin_exit(&self) {
         self.inner.state.lock().life = Life::Exiting;
@@ -234,7 +177,6 @@ impl SimDevice {
     }
 
     /// Opens mapped memory to this device alone, as who forgets its peers does.
-    ///
     /// Errors: as [`Driver::set_access`](drystone_driver::Driver::set_access).
     pub fn set_access_alone(&self, address: u64, bytes: u64) -> Result<(), ErrorCode> {
         self.inner.state.lock().memory.vm.set_access(address, bytes, 0)
@@ -252,18 +194,40 @@ impl SimDevice {
         }
     }
 
-    /// How many violations there were since they were last taken.
-    pub fn violation_count(&self) -> u64 {
-        self.inner.state.lock().log.count()
-    }
-
     /// The violations since they were last taken, the first thousand of them.
     pub fn violations(&self) -> Vec<Violation> {
         self.inner.state.lock().log.kept().to_vec()
     }
+}
 
-    /// The same, and forgets them.
-    pub fn take_violations(&self) -> Vec<Violation> {
-        self.inner.state.lock().log.take()
-    }
+locked! {
+    /// Destroys a stream; what it has queued still runs.
+    /// Errors: `InvalidHandle` (unknown, or the default stream), `CaptureUnsupported`.
+    fn destroy_stream(stream: Stream) -> Result<(), ErrorCode> = streams.destroy;
+    /// When all work queued so far is done, in nanoseconds of the host's time.
+    fn work_end_ns() -> u64 = streams.work_end_ns;
+    /// Begins a capture by the calling thread.
+    /// Errors: `InvalidHandle`, `InvalidValue` (capturing already), `CaptureUnsupported` (the
+    /// default stream).
+    fn begin_capture(stream: Stream, mode: CaptureMode) -> Result<(), ErrorCode> = begin_capture;
+    /// A context begins, and takes so many bytes. They are missing from what is free, and are no
+    /// part of [`SimDevice::physical_bytes`].
+    /// Errors: `OutOfMemory`, and what is wrong with a file of shared devices.
+    fn take_context_memory(bytes: u64) -> Result<(), ErrorCode> = memory.supply.take_context;
+    /// Contexts that were there before this device was have so many bytes, whether there is room
+    /// or not.
+    /// Errors: what is wrong with a file of shared devices.
+    fn keep_context_memory(bytes: u64) -> Result<(), ErrorCode> = memory.supply.keep_contexts;
+    /// A context is over that took so many bytes.
+    fn give_context_memory(bytes: u64) = memory.supply.give_context;
+    /// What contexts have now, in bytes.
+    fn context_bytes() -> u64 = memory.supply.context_bytes;
+    /// A context other than the primary one ends, with its streams, whose captures are broken, and
+    /// its plain memory: returned are addresses and sizes. What the streams have queued still runs:
+    /// CUDA does not say that the end waits for it.
+    fn destroy_context(context: Context) -> Vec<(u64, u64)> = destroy_context;
+    /// How many violations there were since they were last taken.
+    fn violation_count() -> u64 = log.count;
+    /// The violations since they were last taken, which are forgotten.
+    fn take_violations() -> Vec<Violation> = log.take;
 }

@@ -2,7 +2,7 @@
 //! times of events, events of other devices, captures by number, what an address belongs to.
 //! Like the harness's, these calls are not counted, priced or made to fail.
 
-use crate::device::SimDevice;
+use crate::device::{SimDevice, locked};
 use crate::event::Mark;
 use crate::shared_file::SharedFile;
 use crate::stream::Context;
@@ -32,51 +32,7 @@ pub struct Extent {
 }
 
 impl SimDevice {
-    /// Whether all work queued on the stream is complete.
-    ///
-    /// Errors: `InvalidHandle`, `CaptureUnsupported`.
-    pub fn query_stream(&self, stream: Stream) -> Result<bool, ErrorCode> {
-        self.inner.state.lock().query_stream(stream)
-    }
-
-    /// Blocks the host until all work queued on the stream is complete, as a blocking copy does.
-    ///
-    /// Errors: `InvalidHandle`, `CaptureUnsupported`.
-    pub fn finish_stream(&self, stream: Stream) -> Result<(), ErrorCode> {
-        self.inner.state.lock().synchronize_stream(stream)
-    }
-
-    /// Lets the calling thread make a call that the device knows nothing of but its rule, by the
-    /// name of CUDA's driver API without a version; a name without a rule counts as unproven.
-    ///
-    /// Errors: `CaptureUnsupported`, and the captures that forbid it are broken.
-    pub fn permit(&self, function: &str) -> Result<(), ErrorCode> {
-        self.inner.state.lock().permit_named(function)
-    }
-
-    /// Refuses a call on a stream that is captured, and breaks that capture.
-    ///
-    /// Errors: `InvalidHandle`, `CaptureUnsupported`.
-    pub fn permit_on(&self, function: &'static str, stream: Stream) -> Result<(), ErrorCode> {
-        self.inner.state.lock().permit_on(function, stream)
-    }
-
-    /// What an event stands for; `None` if it was never recorded.
-    ///
-    /// Errors: `InvalidHandle`, `CapturedEvent`.
-    pub fn mark(&self, event: Event) -> Result<Option<Mark>, ErrorCode> {
-        self.inner.state.lock().mark(event)
-    }
-
-    /// Makes work queued on the stream from now on wait for an event of another device.
-    ///
-    /// Errors: `InvalidHandle`; `Other(905)` on a capturing stream, which breaks the capture.
-    pub fn wait_mark(&self, stream: Stream, mark: &Mark) -> Result<(), ErrorCode> {
-        self.inner.state.lock().wait_mark(stream, mark)
-    }
-
     /// Number of the capture that the stream takes part in.
-    ///
     /// Errors: `InvalidHandle`.
     pub fn capture_of(&self, stream: Stream) -> Result<Option<u64>, ErrorCode> {
         let state = self.inner.state.lock();
@@ -90,30 +46,6 @@ impl SimDevice {
         if let Some(member) = queue.and_then(|queue| queue.capture.as_ref()) {
             state.captures.break_one(member.capture);
         }
-    }
-
-    /// Ends a capture as [`end_capture`](Self::end_capture) does and returns how long the captured
-    /// work takes when replayed, in nanoseconds.
-    ///
-    /// Errors: as there.
-    pub fn take_capture(&self, stream: Stream) -> Result<u64, ErrorCode> {
-        self.inner.state.lock().end_capture(stream)
-    }
-
-    /// Makes a stream part of the capture that began on another.
-    ///
-    /// Errors: `InvalidHandle`, `InvalidValue` (`origin` is not captured), `CaptureUnsupported`
-    /// (the default stream, or one that is captured already), `Other(901)` (it is broken).
-    pub fn join_capture(&self, stream: Stream, origin: Stream) -> Result<(), ErrorCode> {
-        self.inner.state.lock().join_capture(stream, origin)
-    }
-
-    /// Joins every stream of a capture to that on which it began, and ends it. Returns how long the
-    /// captured work takes when replayed, in nanoseconds.
-    ///
-    /// Errors: as [`end_capture`](Self::end_capture), except 904.
-    pub fn end_joined_capture(&self, origin: Stream) -> Result<u64, ErrorCode> {
-        self.inner.state.lock().end_joined_capture(origin)
     }
 
     /// Moves the host's time on to when the device is idle, as a program does that waits for it.
@@ -163,27 +95,13 @@ impl SimDevice {
             && granules.chain(end.checked_sub(1)).all(is_open)
     }
 
-    /// A memory pool that no call of the program made, as a device has one from the start.
-    ///
-    /// Errors: `NotSupported`.
-    pub fn add_memory_pool(&self, config: &MemoryPoolConfig) -> Result<MemoryPool, ErrorCode> {
-        self.inner.state.lock().create_memory_pool(config)
-    }
-
-    /// Handles of the memory pools.
-    pub fn memory_pools(&self) -> Vec<MemoryPool> {
-        self.inner.state.lock().memory.pools.handles()
-    }
-
     /// How a memory pool is run.
-    ///
     /// Errors: `InvalidHandle`.
     pub fn memory_pool_config(&self, pool: MemoryPool) -> Result<MemoryPoolConfig, ErrorCode> {
         Ok(*self.inner.state.lock().memory.pools.get(pool)?.config())
     }
 
     /// Runs a memory pool in another way from now on.
-    ///
     /// Errors: `InvalidHandle`.
     pub fn configure_memory_pool(
         &self,
@@ -195,7 +113,6 @@ impl SimDevice {
     }
 
     /// Sets the peaks of a memory pool's account back to the present.
-    ///
     /// Errors: `InvalidHandle`.
     pub fn reset_memory_pool_peaks(
         &self,
@@ -207,50 +124,70 @@ impl SimDevice {
         Ok(())
     }
 
-    /// Takes the access rights of whole mappings away.
-    ///
-    /// Errors: `InvalidValue` when part of the range is not mapped or a mapping would be cut.
-    pub fn remove_access(&self, address: u64, bytes: u64) -> Result<(), ErrorCode> {
-        self.inner.state.lock().memory.vm.remove_access(address, bytes)
-    }
-
-    /// The file that stands for the memory of a handle in every process, with its bytes.
-    ///
-    /// Errors: `InvalidHandle`; `Other(304)`, the operating system gives no more.
-    pub fn file_of(&self, handle: Handle) -> Result<Arc<SharedFile>, ErrorCode> {
-        self.inner.state.lock().memory.vm.file_of(handle)
-    }
-
-    /// A handle of mapped memory whose own was released.
-    ///
-    /// Errors: `InvalidValue` when nothing is mapped there.
-    pub fn handle_again(&self, at: u64) -> Result<Handle, ErrorCode> {
-        self.inner.state.lock().memory.vm.handle_again(at)
-    }
-
-    /// One more handle of memory, by which another device keeps it while it is mapped there,
-    /// and its size.
-    ///
-    /// Errors: `InvalidHandle`.
-    pub fn one_more_handle(&self, handle: Handle) -> Result<(Handle, u64), ErrorCode> {
-        self.inner.state.lock().memory.vm.one_more_handle(handle)
-    }
-
-    /// Gives up a handle of either kind.
-    ///
-    /// Errors: `InvalidHandle`.
-    pub fn give_up_handle(&self, handle: Handle) -> Result<(), ErrorCode> {
-        self.inner.state.lock().release(handle)
-    }
-
     /// A handle of as much memory of another device, to be mapped at addresses of this one. It
     /// takes no memory.
-    ///
     /// Errors: `InvalidValue`.
     pub fn foreign_handle(&self, bytes: u64) -> Result<Handle, ErrorCode> {
         let memory = &mut self.inner.state.lock().memory;
         memory.vm.foreign_handle(&mut memory.supply, bytes)
     }
+}
+
+locked! {
+    /// Whether all work queued on the stream is complete.
+    /// Errors: `InvalidHandle`, `CaptureUnsupported`.
+    fn query_stream(stream: Stream) -> Result<bool, ErrorCode> = query_stream;
+    /// Blocks the host until all work queued on the stream is complete, as a blocking copy does.
+    /// Errors: `InvalidHandle`, `CaptureUnsupported`.
+    fn finish_stream(stream: Stream) -> Result<(), ErrorCode> = synchronize_stream;
+    /// Lets the calling thread make a call that the device knows nothing of but its rule, by the
+    /// name of CUDA's driver API without a version; a name without a rule counts as unproven.
+    /// Errors: `CaptureUnsupported`, and the captures that forbid it are broken.
+    fn permit(function: &str) -> Result<(), ErrorCode> = permit_named;
+    /// Refuses a call on a stream that is captured, and breaks that capture.
+    /// Errors: `InvalidHandle`, `CaptureUnsupported`.
+    fn permit_on(function: &'static str, stream: Stream) -> Result<(), ErrorCode> = permit_on;
+    /// What an event stands for; `None` if it was never recorded.
+    /// Errors: `InvalidHandle`, `CapturedEvent`.
+    fn mark(event: Event) -> Result<Option<Mark>, ErrorCode> = mark;
+    /// Makes work queued on the stream from now on wait for an event of another device.
+    /// Errors: `InvalidHandle`; `Other(905)` on a capturing stream, which breaks the capture.
+    fn wait_mark(stream: Stream, mark: &Mark) -> Result<(), ErrorCode> = wait_mark;
+    /// Ends a capture as [`end_capture`](Self::end_capture) does and returns how long the captured
+    /// work takes when replayed, in nanoseconds.
+    /// Errors: as there.
+    fn take_capture(stream: Stream) -> Result<u64, ErrorCode> = end_capture;
+    /// Makes a stream part of the capture that began on another.
+    /// Errors: `InvalidHandle`, `InvalidValue` (`origin` is not captured), `CaptureUnsupported`
+    /// (the default stream, or one that is captured already), `Other(901)` (it is broken).
+    fn join_capture(stream: Stream, origin: Stream) -> Result<(), ErrorCode> = join_capture;
+    /// Joins every stream of a capture to that on which it began, and ends it. Returns how long the
+    /// captured work takes when replayed, in nanoseconds.
+    /// Errors: as [`end_capture`](Self::end_capture), except 904.
+    fn end_joined_capture(origin: Stream) -> Result<u64, ErrorCode> = end_joined_capture;
+    /// A memory pool that no call of the program made, as a device has one from the start.
+    /// Errors: `NotSupported`.
+    fn add_memory_pool(config: &MemoryPoolConfig) -> Result<MemoryPool, ErrorCode>
+        = create_memory_pool;
+    /// Handles of the memory pools.
+    fn memory_pools() -> Vec<MemoryPool> = memory.pools.handles;
+    /// Takes the access rights of whole mappings away.
+    /// Errors: `InvalidValue` when part of the range is not mapped or a mapping would be cut.
+    fn remove_access(address: u64, bytes: u64) -> Result<(), ErrorCode> = memory.vm.remove_access;
+    /// The file that stands for the memory of a handle in every process, with its bytes.
+    /// Errors: `InvalidHandle`; `Other(304)`, the operating system gives no more.
+    fn file_of(handle: Handle) -> Result<Arc<SharedFile>, ErrorCode> = memory.vm.file_of;
+    /// A handle of mapped memory whose own was released.
+    /// Errors: `InvalidValue` when nothing is mapped there.
+    fn handle_again(at: u64) -> Result<Handle, ErrorCode> = memory.vm.handle_again;
+    /// One more handle of memory, by which another device keeps it while it is mapped there,
+    /// and its size.
+    /// Errors: `InvalidHandle`.
+    fn one_more_handle(handle: Handle) -> Result<(Handle, u64), ErrorCode>
+        = memory.vm.one_more_handle;
+    /// Gives up a handle of either kind.
+    /// Errors: `InvalidHandle`.
+    fn give_up_handle(handle: Handle) -> Result<(), ErrorCode> = release;
 }
 
 #[cfg(test)]

@@ -28,7 +28,6 @@ impl State {
 impl SimDevice {
     /// Queues a kernel that runs until a gate opens. Where the stream is held it is not launched
     /// before that is over.
-    ///
     /// Errors: `InvalidHandle`; `Other(901)` when the stream's capture is broken.
     pub fn launch_until(&self, stream: Stream, gate: Gate) -> Result<(), ErrorCode> {
         let mut state = self.lock_for(stream);

@@ -35,9 +35,7 @@ fn path(descriptor: BorrowedFd<'_>) -> String {
 
 impl SharedFile {
     /// A fresh file of this size, for memory of a device.
-    ///
-    /// # Errors
-    /// The operating system's: no descriptor is left, say.
+    /// Errors: the operating system's: no descriptor is left, say.
     pub fn new(ordinal: u32, bytes: u64) -> io::Result<Self> {
         let file = File::from(memfd_create(format!("{NAME}{ordinal}"), MemfdFlags::CLOEXEC)?);
         file.set_len(bytes)?;
@@ -45,9 +43,7 @@ impl SharedFile {
     }
 
     /// The file that a descriptor leads to, which may be another process's.
-    ///
-    /// # Errors
-    /// It leads to no such file.
+    /// Errors: it leads to no such file.
     pub fn of(descriptor: BorrowedFd<'_>) -> io::Result<Self> {
         let path = path(descriptor);
         let target = read_link(&path)?;
@@ -66,9 +62,7 @@ impl SharedFile {
     }
 
     /// A descriptor for others.
-    ///
-    /// # Errors
-    /// The operating system's.
+    /// Errors: the operating system's.
     pub fn give(&self) -> io::Result<OwnedFd> {
         let given = OpenOptions::new().read(true).write(true).open(path(self.file.as_fd()))?;
         given.lock_shared()?;

@@ -3,7 +3,9 @@
 
 use drystone_driver::{Call, ErrorCode, Stream, StreamUid};
 
-/// What the oracle, or a strict device, reports. Addresses and sizes are in bytes.
+/// What the oracle, or a strict device, reports. Addresses and sizes are in bytes; `earlier` is the
+/// stream whose use may still run.
+#[expect(missing_docs, reason = "the text of a violation says what each of its figures is")]
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Violation {
@@ -12,227 +14,98 @@ pub enum Violation {
         "block {address:#x} (+{bytes}) shares {shared_bytes} physical bytes with the live block \
          {other_address:#x} (+{other_bytes})"
     )]
-    Overlap {
-        /// Start of the new block.
-        address: u64,
-        /// Size of the new block.
-        bytes: u64,
-        /// Start of the live block.
-        other_address: u64,
-        /// Size of the live block.
-        other_bytes: u64,
-        /// How many bytes they share, of the first piece of the new block that shares any.
-        shared_bytes: u64,
-    },
+    Overlap { address: u64, bytes: u64, other_address: u64, other_bytes: u64, shared_bytes: u64 },
     /// Physical bytes last used on one stream were handed to another that is not ordered after
     /// that use.
     #[error(
         "block {address:#x} (+{bytes}) on stream {} reuses memory that stream {} may still be \
          using", stream.0, earlier.0
     )]
-    UnorderedReuse {
-        /// Start of the new block.
-        address: u64,
-        /// Size of the new block.
-        bytes: u64,
-        /// The stream it was handed to.
-        stream: StreamUid,
-        /// The stream whose use may still run.
-        earlier: StreamUid,
-    },
+    UnorderedReuse { address: u64, bytes: u64, stream: StreamUid, earlier: StreamUid },
     /// Stream-ordered memory was freed on a stream that is not ordered after all its uses.
     #[error(
         "{address:#x} (+{bytes}) was freed in the order of stream {}, which has not waited for \
          its use on stream {}", stream.0, earlier.0
     )]
-    UnorderedFree {
-        /// Start of the memory.
-        address: u64,
-        /// Its size.
-        bytes: u64,
-        /// The stream it was freed on.
-        stream: StreamUid,
-        /// The stream whose use may still run.
-        earlier: StreamUid,
-    },
+    UnorderedFree { address: u64, bytes: u64, stream: StreamUid, earlier: StreamUid },
     /// Memory under a live block was taken away.
     #[error(
         "{} of {address:#x} (+{bytes}) takes away live block {block_address:#x}",
         call.cuda_name()
     )]
-    LiveMemoryGone {
-        /// The call that took it.
-        call: Call,
-        /// Start of what was taken.
-        address: u64,
-        /// Its size.
-        bytes: u64,
-        /// Start of the live block.
-        block_address: u64,
-    },
+    LiveMemoryGone { call: Call, address: u64, bytes: u64, block_address: u64 },
     /// Addresses were unmapped while their last use was not known to be complete.
     #[error(
         "{address:#x} (+{bytes}) was unmapped before the host knew that its use on stream {} was \
          complete", earlier.0
     )]
-    UnmapInFlight {
-        /// Start of what was unmapped.
-        address: u64,
-        /// Its size.
-        bytes: u64,
-        /// The stream whose use may still run.
-        earlier: StreamUid,
-    },
+    UnmapInFlight { address: u64, bytes: u64, earlier: StreamUid },
     /// Memory was copied before the host knew that its last use was complete.
     #[error(
         "{address:#x} (+{bytes}) was copied before the host knew that its use on stream {} was \
          complete", earlier.0
     )]
-    CopyInFlight {
-        /// Start of what was copied.
-        address: u64,
-        /// Its size.
-        bytes: u64,
-        /// The stream whose use may still run.
-        earlier: StreamUid,
-    },
+    CopyInFlight { address: u64, bytes: u64, earlier: StreamUid },
     /// Memory was unmapped that a copy reads or writes that was not waited for.
     #[error("{address:#x} (+{bytes}) was unmapped before a copy was known to be complete")]
-    UnmapInCopy {
-        /// Start of what was unmapped.
-        address: u64,
-        /// Its size.
-        bytes: u64,
-    },
+    UnmapInCopy { address: u64, bytes: u64 },
     /// The memory behind a live block is not that with its bytes any more.
     #[error("block {address:#x} (+{bytes}) leads to memory that does not have its bytes")]
-    LostBytes {
-        /// Start of the block.
-        address: u64,
-        /// Its size.
-        bytes: u64,
-    },
+    LostBytes { address: u64, bytes: u64 },
     /// The thread that holds a stream waits for it: forever.
     #[error("stream handle {:#x} is launched on by the thread that holds it", stream.0)]
-    HeldByItself {
-        /// The stream.
-        stream: Stream,
-    },
+    HeldByItself { stream: Stream },
     /// Live memory was unmapped while streams stood still, but not one that uses it.
     #[error(
         "block {address:#x} (+{bytes}) lost its memory while stream {}, which uses it, went on",
         stream.0
     )]
-    NotHeld {
-        /// Start of the block.
-        address: u64,
-        /// Its size.
-        bytes: u64,
-        /// The stream that was not held.
-        stream: StreamUid,
-    },
+    NotHeld { address: u64, bytes: u64, stream: StreamUid },
     /// Memory was unmapped that somebody reaches by its address past the driver's streams.
     #[error("{address:#x} (+{bytes}) was unmapped, of which some is registered")]
-    RegisteredMemoryGone {
-        /// Start of what was unmapped.
-        address: u64,
-        /// Its size.
-        bytes: u64,
-    },
+    RegisteredMemoryGone { address: u64, bytes: u64 },
     /// The thread that holds streams makes a call that may wait for them: forever.
     #[error("{function} was called by the thread that holds streams, which it may wait for")]
-    WaitsForItself {
-        /// The function.
-        function: &'static str,
-    },
+    WaitsForItself { function: &'static str },
     /// A block lies, at least in part, where a kernel would fault.
     #[error("block {address:#x} (+{bytes}) is not wholly in memory that kernels can reach")]
-    NotAccessible {
-        /// Start of the block.
-        address: u64,
-        /// Size of the block.
-        bytes: u64,
-    },
+    NotAccessible { address: u64, bytes: u64 },
     /// A block does not start on a multiple of 512 bytes.
     #[error("block {address:#x} is not aligned to 512 bytes")]
-    Misaligned {
-        /// Start of the block.
-        address: u64,
-    },
+    Misaligned { address: u64 },
     /// A use or a free of an address at which no live block starts.
     #[error("no live block starts at {address:#x}")]
-    UnknownBlock {
-        /// The address.
-        address: u64,
-    },
+    UnknownBlock { address: u64 },
     /// A block was used on a stream that does not exist.
     #[error("block {address:#x} was used on stream handle {:#x}, which is nobody's", stream.0)]
-    UnknownStream {
-        /// Start of the block.
-        address: u64,
-        /// The handle.
-        stream: Stream,
-    },
+    UnknownStream { address: u64, stream: Stream },
     /// A driver call after process exit began or in a forked child.
     #[error("{} was called when no call is allowed any more: {code}", call.cuda_name())]
-    CallAfterEnd {
-        /// The call.
-        call: Call,
-        /// Why no call is allowed.
-        code: ErrorCode,
-    },
+    CallAfterEnd { call: Call, code: ErrorCode },
     /// A call with the handle of a stream, an event or a memory pool that is gone, or of nobody's.
     #[error(
         "{} was called with the handle of a stream, an event or a memory pool that is gone",
         call.cuda_name()
     )]
-    StaleHandle {
-        /// The call.
-        call: Call,
-    },
+    StaleHandle { call: Call },
     /// A kernel that may be on the device since before a write reads it at another address.
     #[error(
         "block {address:#x} (+{bytes}) on stream {} serves a kernel that may run beside the one \
          before it, which used the same memory at another address", stream.0
     )]
-    EarlyGrid {
-        /// Start of the block.
-        address: u64,
-        /// Its size.
-        bytes: u64,
-        /// The stream of both kernels.
-        stream: StreamUid,
-    },
+    EarlyGrid { address: u64, bytes: u64, stream: StreamUid },
     /// A kernel of another device used memory that this device has not opened to it.
     #[error("{address:#x} (+{bytes}) was used by device {peer}, to which it is not open")]
-    NotOpenToPeer {
-        /// Start of what was used.
-        address: u64,
-        /// Its size.
-        bytes: u64,
-        /// The device that used it, by ordinal.
-        peer: u32,
-    },
+    NotOpenToPeer { address: u64, bytes: u64, peer: u32 },
     /// The host has stopped: the device shares its memory, and nearly all of it was taken.
     #[error("the host has stopped: {left_bytes} bytes of its memory were available")]
-    HostStopped {
-        /// What was left.
-        left_bytes: u64,
-    },
+    HostStopped { left_bytes: u64 },
     /// A strict device refused a call that a correct caller never makes.
     #[error("{} was refused: {code}", call.cuda_name())]
-    IllegalCall {
-        /// The call.
-        call: Call,
-        /// Why it was refused.
-        code: ErrorCode,
-    },
+    IllegalCall { call: Call, code: ErrorCode },
     /// A strict device refused a function beside the driver trait, since a capture forbids it.
     #[error("{function} was refused: a capture forbids it")]
-    ForbiddenCall {
-        /// Its name in CUDA's driver API, without a version.
-        function: &'static str,
-    },
+    ForbiddenCall { function: &'static str },
 }
 
 /// How many violations are kept; later ones are only counted. One bug can produce millions.

@@ -122,69 +122,6 @@ fn a_planned_fault_strikes_before_anything_changes() {
 }
 
 #[test]
-fn any_call_can_be_made_to_fail_and_a_strict_device_does_not_mind() {
-    for call in Call::ALL {
-        let config =
-            SimConfig { strict: true, oracle: true, peers: vec![1], ..SimConfig::default() };
-        let device = SimDevice::new(config);
-        let event = device.create_event().unwrap();
-        let code = ErrorCode::InvalidValue;
-        device.install_fault(FaultPlan { call, nth: 1, mode: FaultMode::Forever, code });
-        let failed = exercise(&device, event);
-        assert_eq!(failed, [call], "exactly the planned call fails");
-        assert_eq!(device.violations(), [], "{call:?}");
-    }
-}
-
-/// Makes every call once and returns those that failed as planned.
-fn exercise(device: &SimDevice, event: drystone_driver::Event) -> Vec<Call> {
-    let mut failed = Vec::new();
-    let mut note = |result: Result<(), drystone_driver::DriverError>| {
-        failed.extend(result.err().map(|error| error.call));
-    };
-    let stream = Stream::DEFAULT;
-    note(device.memory_info().map(|_| ()));
-    note(device.stream_uid(stream).map(|_| ()));
-    note(device.capture_status(stream).map(|_| ()));
-    note(device.exchange_capture_mode(drystone_driver::CaptureMode::Global).map(|_| ()));
-    note(device.create_event().map(|_| ()));
-    note(device.create_on_host(G).map(|_| ()));
-    note(device.record(event, stream));
-    note(device.query(event).map(|_| ()));
-    note(device.wait(stream, event));
-    note(device.synchronize_event(event));
-    note(device.synchronize_stream(stream));
-    note(device.synchronize_device());
-    note(device.destroy_event(event));
-    note(device.malloc(G).and_then(|address| device.free(address)));
-    note(device.enable_peer_access(1));
-    note(device.create_memory_pool(&MemoryPoolConfig::default()).and_then(|pool| {
-        let used = device.malloc_async(pool, G, stream).and_then(|address| {
-            device.free_async(address, stream)?;
-            device.memory_pool_usage(pool)
-        });
-        used?;
-        device.trim_memory_pool(pool, 0)?;
-        device.destroy_memory_pool(pool)
-    }));
-    note(device.create(G).and_then(|handle| {
-        device.release(device.import(&device.export(handle)?)?)?;
-        let address = device.reserve(G, 0)?;
-        let used = device.map(address, G, handle).and_then(|()| {
-            device.set_access(address, G)?;
-            device.let_go(device.hold(&[])?);
-            device.copy(address + 512, address, 512)?;
-            device.finish_copies()?;
-            device.unmap(address, G)
-        });
-        used?;
-        device.release(handle)?;
-        device.unreserve(address, G)
-    }));
-    failed
-}
-
-#[test]
 fn live_objects_counts_every_kind() {
     let device = device();
     assert!(device.live_objects().is_empty());

@@ -188,6 +188,7 @@ fn two_streams_take_as_long_as_the_longer_and_a_wait_lengthens_them() {
 
 #[test]
 fn the_host_runs_ahead_by_a_launch_queue_and_no_more() {
+    assert_eq!(SimConfig::default().launch_queue, 1024);
     let device = SimDevice::new(SimConfig { launch_queue: 3, ..SimConfig::default() });
     let b = device.create_stream();
     let starts: Vec<u64> = (0..6)

@@ -1,12 +1,14 @@
-//! The device does in captures what its table says, row by row; `captures.md` shows it.
+//! The device does in captures what its table says, row by row; `captures.md` shows it. And each
+//! call fails by plan.
 #![allow(clippy::unwrap_used, reason = "a helper that fails fails its test")]
 
 use drystone_driver::{
-    Call, CaptureMode, CaptureStatus, Descriptor, Driver, DriverError, Event, Handle, MemoryPool,
-    MemoryPoolConfig, Stream,
+    Call, CaptureMode, CaptureStatus, Descriptor, Driver, DriverError, ErrorCode, Event, Handle,
+    MemoryPool, MemoryPoolConfig, Stream,
 };
 use drystone_sim::{
-    GRANULARITY_BYTES as G, Group, Harsh, Legality, MODES, Rule, SimConfig, SimDevice, Violation,
+    FaultMode, FaultPlan, GRANULARITY_BYTES as G, Group, Harsh, Legality, MODES, Rule, SimConfig,
+    SimDevice, Violation,
 };
 use std::path::Path;
 use std::thread;
@@ -83,6 +85,20 @@ impl Bench {
             Call::Hold => device.hold(&[]).map(|hold| device.let_go(hold)),
             Call::Copy => device.copy(*mapped, *mapped, 512),
             Call::FinishCopies => device.finish_copies(),
+        }
+    }
+}
+
+#[test]
+fn any_call_can_be_made_to_fail_and_a_strict_device_does_not_mind() {
+    for call in Call::ALL {
+        for made in Call::ALL {
+            let bench = Bench::new(Harsh::ALL);
+            let code = ErrorCode::InvalidValue;
+            bench.device.install_fault(FaultPlan { call, nth: 1, mode: FaultMode::Forever, code });
+            let failed = bench.make(made).err().map(|error| (error.call, error.code));
+            assert_eq!(failed, (made == call).then_some((call, code)), "{made:?}");
+            assert_eq!(bench.device.violations(), [], "{call:?}");
         }
     }
 }

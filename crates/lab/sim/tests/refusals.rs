@@ -342,6 +342,7 @@ fn handle_values_come_back_at_once_and_stream_identities_never() {
     let new = device.create_stream();
     assert_eq!((new, device.create_event()), (old, Ok(event)));
     assert_ne!(device.stream_uid(new).unwrap(), uid);
+    device.record(event, new).unwrap();
     let other = SimDevice::new(SimConfig { ordinal: 1, ..SimConfig::default() });
     let same = other.create_stream();
     assert_eq!(same, new, "handle values repeat across devices on purpose");

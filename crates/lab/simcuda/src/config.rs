@@ -2,75 +2,52 @@
 //!
 //! An unknown key or a value that cannot be is an error with the way out, never ignored.
 
-use drystone_sim::{Harsh, Measured, Profile, SimConfig};
+use drystone_sim::{Harsh, Measured, Profile, SimConfig, settings};
 use std::path::Path;
 
-/// The settings of the driver and of one device.
-#[derive(Clone, Debug)]
-pub(crate) struct Config {
+settings! {
+    /// The settings of the driver and of one device.
+    #[derive(Clone, Debug)]
+    pub(crate) struct Config;
+
     /// How many devices there are.
-    pub(crate) devices: usize,
+    pub(crate) devices: usize = 1,
     /// Whether there are also those whose indices `CUDA_VISIBLE_DEVICES` names.
-    pub(crate) named_devices: bool,
+    pub(crate) named_devices: bool = false,
     /// `cuDeviceGetName`.
-    pub(crate) name: String,
+    pub(crate) name: String = "Drystone Simulated GPU".to_owned(),
     /// Streaming multiprocessors.
-    pub(crate) multiprocessors: i32,
+    pub(crate) multiprocessors: i32 = 132,
     /// Compute capability.
-    pub(crate) compute: (i32, i32),
+    pub(crate) compute: (i32, i32) = (9, 0),
     /// `cuDriverGetVersion`.
-    pub(crate) driver_version: i32,
+    pub(crate) driver_version: i32 = 13000,
     /// Whether a violation ends the process.
-    pub(crate) strict: bool,
+    pub(crate) strict: bool = false,
     /// Whether real memory lies behind device memory.
-    pub(crate) backing: bool,
+    pub(crate) backing: bool = false,
     /// The longest copy or memset that is done where there is real memory; longer ones take their
     /// place and leave nothing behind.
-    pub(crate) backing_limit_bytes: u64,
+    pub(crate) backing_limit_bytes: u64 = u64::MAX,
     /// What each context takes of its device, in bytes.
-    pub(crate) context_bytes: u64,
+    pub(crate) context_bytes: u64 = 0,
     /// What must be free on a device for what the driver makes there for itself, in bytes.
-    pub(crate) driver_room_bytes: u64,
+    pub(crate) driver_room_bytes: u64 = 0,
     /// What engines of convolutions ask for to work in, in bytes, where others are there that ask
     /// for barely anything.
-    pub(crate) engine_bytes: u64,
+    pub(crate) engine_bytes: u64 = 0,
     /// Whether functions that were asked for and do not exist are named on stderr.
-    pub(crate) debug: bool,
+    pub(crate) debug: bool = false,
     /// Whether NVML answers; else it says that it has no permission.
-    pub(crate) nvml: bool,
+    pub(crate) nvml: bool = true,
     /// Whether a device that is reset goes by a clock of its own from then on.
-    pub(crate) own_clock: bool,
+    pub(crate) own_clock: bool = false,
     /// How long a kernel runs, in nanoseconds.
-    pub(crate) kernel_ns: u64,
+    pub(crate) kernel_ns: u64 = 0,
     /// Where statistics go at exit: a file, or `stderr`.
-    pub(crate) stats: Option<String>,
+    pub(crate) stats: Option<String> = None,
     /// The device itself.
-    pub(crate) sim: SimConfig,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            devices: 1,
-            named_devices: false,
-            name: "Drystone Simulated GPU".to_owned(),
-            multiprocessors: 132,
-            compute: (9, 0),
-            driver_version: 13000,
-            strict: false,
-            backing: false,
-            backing_limit_bytes: u64::MAX,
-            context_bytes: 0,
-            driver_room_bytes: 0,
-            engine_bytes: 0,
-            debug: false,
-            nvml: true,
-            own_clock: false,
-            kernel_ns: 0,
-            stats: None,
-            sim: SimConfig { strict: true, ..SimConfig::default() },
-        }
-    }
+    pub(crate) sim: SimConfig = SimConfig { strict: true, ..SimConfig::default() },
 }
 
 /// Most devices: handles and addresses have room for these.

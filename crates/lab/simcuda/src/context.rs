@@ -94,7 +94,6 @@ pub(crate) fn of(context: Raw) -> Outcome<Context> {
 }
 
 /// The primary context of a device is retained, and begins if nobody had it.
-///
 /// Errors: out of memory where there is no room for it.
 pub(crate) fn retain(ordinal: usize) -> Outcome {
     let _lives = LIVES.lock();
@@ -115,7 +114,6 @@ pub(crate) fn release(ordinal: usize) -> Outcome<bool> {
 }
 
 /// A context that a program creates.
-///
 /// Errors: out of memory where there is no room for it.
 pub(crate) fn create(ordinal: usize, flags: u32) -> Outcome<Raw> {
     let _lives = LIVES.lock();

@@ -105,8 +105,8 @@ pub(crate) fn enter(
 
 /// Defines exported functions and the module's list of them, `FUNCTIONS`.
 ///
-/// `fn name | name_ptsz = other_name (argument: type, ...) |call| { ... }`: names after `|` do the
-/// same with stream 0 as the thread's own default stream; names after `=` do the same.
+/// `fn name | name_ptsz = other_name (argument: type, ...) |call| { ... }`: names after each `|` do
+/// the same with stream 0 as the thread's own default stream; names after each `=` do the same.
 macro_rules! api {
     ($(
         fn $name:ident $(| $own:ident)* $(= $alias:ident)* ($($arguments:tt)*) |$call:ident|

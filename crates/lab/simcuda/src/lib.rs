@@ -32,7 +32,6 @@ mod fault;
 mod handle;
 mod machine;
 mod opened;
-mod polls;
 mod process;
 mod queue;
 mod stats;

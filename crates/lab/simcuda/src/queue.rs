@@ -4,6 +4,10 @@
 //! Invariant: a thread's own stream ends with its thread, and its handle is another stream's next.
 //! What is made by the last destructors of a thread, after that, stays; so does one of a context
 //! that the program made, until that ends.
+//!
+//! And polls: time stands still while a program asks again and again whether work is complete,
+//! unless calls take time. So that no program hangs, a long row of answers "not ready" moves the
+//! clock to where the answer changes.
 
 use crate::abi::Raw;
 use crate::capture;
@@ -13,13 +17,14 @@ use crate::device::Device;
 use crate::entry::Call;
 use crate::handle::Kind;
 use crate::process::{find, resolve};
-use crate::status::{CAPTURE_IMPLICIT, Outcome};
+use crate::status::{Outcome, STREAM_CAPTURE_IMPLICIT};
 use crate::tables::{Node, StreamRecord};
 use arc_swap::Guard;
 use drystone_driver::Stream;
 use drystone_sim::{Context, SimDevice};
 use std::cell::Cell;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, ThreadId};
 
 /// `CU_STREAM_LEGACY` and `CU_STREAM_PER_THREAD`.
@@ -74,7 +79,7 @@ fn find_queue(call: &Call, raw: Raw) -> Outcome<Queue> {
         let queue = legacy_queue()?;
         if let Some(blocking) = captured_beside(&queue) {
             queue.device.sim.break_capture_of(blocking);
-            return Err(CAPTURE_IMPLICIT);
+            return Err(STREAM_CAPTURE_IMPLICIT);
         }
         return Ok(queue);
     }
@@ -89,7 +94,7 @@ pub(crate) fn asked_queue(call: &Call, raw: Raw) -> Outcome<Queue> {
         return queue(call, raw);
     }
     let queue = legacy_queue()?;
-    if captured_beside(&queue).is_some() { Err(CAPTURE_IMPLICIT) } else { Ok(queue) }
+    if captured_beside(&queue).is_some() { Err(STREAM_CAPTURE_IMPLICIT) } else { Ok(queue) }
 }
 
 /// A stream of the same context that is captured, and that its legacy default stream would wait
@@ -178,5 +183,17 @@ impl Queue {
             return Ok(true);
         }
         capture::add(&self.device, self.stream, node)
+    }
+}
+
+/// So many answers "not ready" in a row, of all threads, before the clock moves by itself.
+const POLLS: u64 = 10_000;
+static POLLED: AtomicU64 = AtomicU64::new(0);
+
+/// Counts an answer "not ready".
+pub(crate) fn note_poll(device: &Device, ready_ns: u64) {
+    if POLLED.fetch_add(1, Ordering::Relaxed) >= POLLS {
+        POLLED.store(0, Ordering::Relaxed);
+        device.sim.advance_to(ready_ns);
     }
 }

@@ -6,11 +6,10 @@
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
 
-use crate::context::{check_device, in_context, primary};
-use crate::driver::{self, Address, Copy2d, Handle, Status, Stream};
-use crate::error;
-use crate::forward::{forward, per_thread};
-use crate::last_error::record;
+use crate::context::{check_device, make_current, primary};
+use crate::driver::{self, Address, Copy2d, Handle, Stream};
+use crate::error::{self, Outcome, done};
+use crate::export::{adapt, exports, forward};
 
 /// `cudaMemcpyKind`: which side is the host and which the device.
 #[repr(transparent)]
@@ -21,165 +20,56 @@ impl Direction {
     /// Whatever the addresses say.
     pub const UNIFIED: Self = Self(4);
 
-    /// The sides' memory types as the driver numbers them, source first; none for no direction.
-    fn sides(self) -> Option<(c_uint, c_uint)> {
+    /// The sides' memory types as the driver numbers them, source first.
+    fn sides(self) -> Outcome<(c_uint, c_uint)> {
         const HOST: c_uint = 1;
         const UNIFIED: c_uint = 4;
         match self.0 {
-            0 => Some((HOST, HOST)),
-            1 => Some((HOST, UNIFIED)),
-            2 => Some((UNIFIED, HOST)),
-            3 | 4 => Some((UNIFIED, UNIFIED)),
-            _ => None,
+            0 => Ok((HOST, HOST)),
+            1 => Ok((HOST, UNIFIED)),
+            2 => Ok((UNIFIED, HOST)),
+            3 | 4 => Ok((UNIFIED, UNIFIED)),
+            _ => Err(error::INVALID_MEMCPY_DIRECTION),
         }
     }
 }
 
-impl crate::forward::Argument for Direction {}
+impl crate::export::Argument for Direction {}
 
-fn checked(direction: Direction, call: impl FnOnce() -> Status) -> Status {
-    in_context(|| match direction.sides() {
-        Some(_) => call(),
-        None => error::INVALID_MEMCPY_DIRECTION,
-    })
+/// The primary contexts of two devices.
+fn contexts(to: c_int, from: c_int) -> Outcome<(Handle, Handle)> {
+    make_current()?;
+    check_device(to)?;
+    check_device(from)?;
+    Ok((primary(to)?, primary(from)?))
 }
 
-/// Copies, and waits for it.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaMemcpy(
-    to: Address,
-    from: Address,
-    size: usize,
-    direction: Direction,
-) -> Status {
-    // SAFETY: the caller's addresses are good for as many bytes.
-    checked(direction, || unsafe { driver::cuMemcpy(to, from, size) })
-}
-
-/// Copies in stream order.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaMemcpyAsync(
-    to: Address,
-    from: Address,
-    size: usize,
-    direction: Direction,
-    stream: Stream,
-) -> Status {
-    // SAFETY: the caller's addresses are good for as many bytes.
-    checked(direction, || unsafe { driver::cuMemcpyAsync(to, from, size, stream) })
-}
-
-/// Copies between the primary contexts of two devices.
-fn between(to: c_int, from: c_int, copy: impl FnOnce(Handle, Handle) -> Status) -> Status {
-    in_context(|| {
-        for device in [to, from] {
-            match check_device(device) {
-                error::SUCCESS => {}
-                status => return status,
-            }
-        }
-        match (primary(to), primary(from)) {
-            (Ok(there), Ok(here)) => copy(there, here),
-            (Err(status), _) | (_, Err(status)) => status,
-        }
-    })
-}
-
-/// Copies between devices, and waits for it.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaMemcpyPeer(
-    to: Address,
-    to_device: c_int,
-    from: Address,
-    from_device: c_int,
-    size: usize,
-) -> Status {
-    between(to_device, from_device, |there, here| {
-        // SAFETY: the caller's addresses are good for as many bytes; the contexts are alive.
-        unsafe { driver::cuMemcpyPeer(to, there, from, here, size) }
-    })
-}
-
-/// Copies between devices in stream order.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaMemcpyPeerAsync(
-    to: Address,
-    to_device: c_int,
-    from: Address,
-    from_device: c_int,
-    size: usize,
-    stream: Stream,
-) -> Status {
-    between(to_device, from_device, |there, here| {
-        // SAFETY: the caller's addresses are good for as many bytes; the contexts are alive.
-        unsafe { driver::cuMemcpyPeerAsync(to, there, from, here, size, stream) }
-    })
-}
-
-/// Copies rows, by the call that is given what the driver is to know.
+/// What the driver is to know of a copy of rows.
 fn rows(
-    (to, to_pitch): (Address, usize),
-    (from, from_pitch): (Address, usize),
+    (to, target_pitch): (Address, usize),
+    (from, source_pitch): (Address, usize),
     (width, height): (usize, usize),
     direction: Direction,
-    call: impl FnOnce(&Copy2d) -> Status,
-) -> Status {
-    let Some((from_kind, to_kind)) = direction.sides() else {
-        return record(error::INVALID_MEMCPY_DIRECTION);
-    };
-    let copy = Copy2d {
+) -> Outcome<Copy2d> {
+    let (source_kind, target_kind) = direction.sides()?;
+    make_current()?;
+    Ok(Copy2d {
         source_x: 0,
         source_y: 0,
-        source_kind: from_kind,
+        source_kind,
         source_host: from,
         source_device: from,
         source_array: ptr::null_mut(),
-        source_pitch: from_pitch,
+        source_pitch,
         target_x: 0,
         target_y: 0,
-        target_kind: to_kind,
+        target_kind,
         target_host: to,
         target_device: to,
         target_array: ptr::null_mut(),
-        target_pitch: to_pitch,
+        target_pitch,
         width,
         height,
-    };
-    in_context(|| call(&copy))
-}
-
-/// Copies rows, and waits for it.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaMemcpy2D(
-    to: Address,
-    to_pitch: usize,
-    from: Address,
-    from_pitch: usize,
-    width: usize,
-    height: usize,
-    direction: Direction,
-) -> Status {
-    rows((to, to_pitch), (from, from_pitch), (width, height), direction, |copy| {
-        // SAFETY: the caller's addresses are good for the rows.
-        unsafe { driver::cuMemcpy2D_v2(copy) }
-    })
-}
-
-/// Copies rows in stream order.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaMemcpy2DAsync(
-    to: Address,
-    to_pitch: usize,
-    from: Address,
-    from_pitch: usize,
-    width: usize,
-    height: usize,
-    direction: Direction,
-    stream: Stream,
-) -> Status {
-    rows((to, to_pitch), (from, from_pitch), (width, height), direction, |copy| {
-        // SAFETY: the caller's addresses are good for the rows.
-        unsafe { driver::cuMemcpy2DAsync_v2(copy, stream) }
     })
 }
 
@@ -188,51 +78,79 @@ fn byte(value: c_int) -> u8 {
     value.to_le_bytes()[0]
 }
 
-/// Fills with a byte, and waits for it where CUDA does.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaMemset(to: Address, value: c_int, size: usize) -> Status {
-    // SAFETY: the caller's address is good for as many bytes.
-    in_context(|| unsafe { driver::cuMemsetD8_v2(to, byte(value), size) })
+exports! {
+    /// Copies, and waits for it.
+    fn cudaMemcpy / cudaMemcpy_ptds (
+        to: Address, from: Address, size: usize, direction: Direction
+    ) {
+        make_current()?;
+        direction.sides()?;
+        // SAFETY: the caller's addresses are good for as many bytes.
+        done(unsafe { driver::cuMemcpy(to, from, size) })
+    }
+
+    /// Copies in stream order.
+    fn cudaMemcpyAsync / cudaMemcpyAsync_ptsz (
+        to: Address, from: Address, size: usize, direction: Direction, stream: Stream
+    ) {
+        make_current()?;
+        direction.sides()?;
+        // SAFETY: the caller's addresses are good for as many bytes.
+        done(unsafe { driver::cuMemcpyAsync(to, from, size, stream) })
+    }
+
+    /// Copies between devices, and waits for it.
+    fn cudaMemcpyPeer(
+        to: Address, to_device: c_int, from: Address, from_device: c_int, size: usize
+    ) {
+        let (there, here) = contexts(to_device, from_device)?;
+        // SAFETY: the caller's addresses are good for as many bytes; the contexts are alive.
+        done(unsafe { driver::cuMemcpyPeer(to, there, from, here, size) })
+    }
+
+    /// Copies between devices in stream order.
+    fn cudaMemcpyPeerAsync(
+        to: Address, to_device: c_int, from: Address, from_device: c_int, size: usize,
+        stream: Stream
+    ) {
+        let (there, here) = contexts(to_device, from_device)?;
+        // SAFETY: the caller's addresses are good for as many bytes; the contexts are alive.
+        done(unsafe { driver::cuMemcpyPeerAsync(to, there, from, here, size, stream) })
+    }
+
+    /// Copies rows, and waits for it.
+    fn cudaMemcpy2D / cudaMemcpy2D_ptds (
+        to: Address, to_pitch: usize, from: Address, from_pitch: usize,
+        width: usize, height: usize, direction: Direction
+    ) {
+        let copy = rows((to, to_pitch), (from, from_pitch), (width, height), direction)?;
+        // SAFETY: the caller's addresses are good for the rows.
+        done(unsafe { driver::cuMemcpy2D_v2(&raw const copy) })
+    }
+
+    /// Copies rows in stream order.
+    fn cudaMemcpy2DAsync / cudaMemcpy2DAsync_ptsz (
+        to: Address, to_pitch: usize, from: Address, from_pitch: usize,
+        width: usize, height: usize, direction: Direction, stream: Stream
+    ) {
+        let copy = rows((to, to_pitch), (from, from_pitch), (width, height), direction)?;
+        // SAFETY: the caller's addresses are good for the rows.
+        done(unsafe { driver::cuMemcpy2DAsync_v2(&raw const copy, stream) })
+    }
 }
 
-/// Fills with a byte in stream order.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaMemsetAsync(
-    to: Address,
-    value: c_int,
-    size: usize,
-    stream: Stream,
-) -> Status {
-    // SAFETY: the caller's address is good for as many bytes.
-    in_context(|| unsafe { driver::cuMemsetD8Async(to, byte(value), size, stream) })
-}
-
-/// Fills rows with a byte.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaMemset2D(
-    to: Address,
-    pitch: usize,
-    value: c_int,
-    width: usize,
-    height: usize,
-) -> Status {
-    // SAFETY: the caller's address is good for the rows.
-    in_context(|| unsafe { driver::cuMemsetD2D8_v2(to, pitch, byte(value), width, height) })
-}
-
-/// Fills rows with a byte in stream order.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaMemset2DAsync(
-    to: Address,
-    pitch: usize,
-    value: c_int,
-    width: usize,
-    height: usize,
-    stream: Stream,
-) -> Status {
-    let value = byte(value);
-    // SAFETY: the caller's address is good for the rows.
-    in_context(|| unsafe { driver::cuMemsetD2D8Async(to, pitch, value, width, height, stream) })
+adapt! { with make_current:
+    cudaMemset / cudaMemset_ptds (to: Address, value: c_int, size: usize) =>
+        driver::cuMemsetD8_v2(to, byte(value), size);
+    cudaMemsetAsync / cudaMemsetAsync_ptsz (
+        to: Address, value: c_int, size: usize, stream: Stream
+    ) => driver::cuMemsetD8Async(to, byte(value), size, stream);
+    cudaMemset2D / cudaMemset2D_ptds (
+        to: Address, pitch: usize, value: c_int, width: usize, height: usize
+    ) => driver::cuMemsetD2D8_v2(to, pitch, byte(value), width, height);
+    cudaMemset2DAsync / cudaMemset2DAsync_ptsz (
+        to: Address, pitch: usize, value: c_int, width: usize, height: usize, stream: Stream
+    ) => driver::cuMemsetD2D8Async(to, pitch, byte(value), width, height, stream);
 }
 
 forward! {
@@ -240,26 +158,6 @@ forward! {
         to: *mut Address, from: *mut Address, sizes: *mut usize, count: usize,
         attributes: *mut c_void, attribute_indices: *mut usize, attribute_count: usize,
         stream: Stream);
-}
-
-per_thread! {
-    cudaMemset2D_ptds => cudaMemset2D(
-        to: Address, pitch: usize, value: c_int, width: usize, height: usize);
-    cudaMemset2DAsync_ptsz => cudaMemset2DAsync(
-        to: Address, pitch: usize, value: c_int, width: usize, height: usize, stream: Stream);
-    cudaMemcpyAsync_ptsz => cudaMemcpyAsync(
-        to: Address, from: Address, size: usize, direction: Direction, stream: Stream);
-    cudaMemcpy2DAsync_ptsz => cudaMemcpy2DAsync(
-        to: Address, to_pitch: usize, from: Address, from_pitch: usize,
-        width: usize, height: usize, direction: Direction, stream: Stream);
-    cudaMemsetAsync_ptsz => cudaMemsetAsync(
-        to: Address, value: c_int, size: usize, stream: Stream);
-    cudaMemcpy_ptds => cudaMemcpy(
-        to: Address, from: Address, size: usize, direction: Direction);
-    cudaMemcpy2D_ptds => cudaMemcpy2D(
-        to: Address, to_pitch: usize, from: Address, from_pitch: usize,
-        width: usize, height: usize, direction: Direction);
-    cudaMemset_ptds => cudaMemset(to: Address, value: c_int, size: usize);
 }
 
 #[cfg(test)]

@@ -1,12 +1,10 @@
-//! Devices: versions, attributes, limits, flags, addresses on the bus.
+//! Devices: versions, attributes, limits, flags, addresses on the bus, access to their memory.
 
+use crate::context::{check_device, device, initialize, make_current, primary};
+use crate::driver::{self, Handle};
+use crate::error::{self, Outcome, done};
+use crate::export::{adapt, exports, forward, tell};
 use std::ffi::{c_char, c_int, c_uint, c_void};
-
-use crate::context::{self, check_device, in_driver};
-use crate::driver::{self, Status};
-use crate::error;
-use crate::forward::forward;
-use crate::last_error::record;
 
 /// The version of `libcudart.so.12` and of `libcudart.so.13`.
 pub const RUNTIME_12: c_int = 12_080;
@@ -28,96 +26,83 @@ forward! {
     cudaMemGetInfo => cuMemGetInfo_v2(free: *mut usize, total: *mut usize);
 }
 
-/// Tells the newest CUDA that the driver serves.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaDriverGetVersion(version: *mut c_int) -> Status {
-    // SAFETY: the caller passes room for a number.
-    record(unsafe { driver::cuDriverGetVersion(version) })
+forward! { without context:
+    cudaDeviceGetAttribute =>
+        cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, device: c_int);
+    cudaDeviceGetPCIBusId => cuDeviceGetPCIBusId(id: *mut c_char, size: c_int, device: c_int);
+    cudaDeviceGetByPCIBusId => cuDeviceGetByPCIBusId(device: *mut c_int, id: *const c_char);
 }
 
-/// `cudaRuntimeGetVersion` of `libcudart.so.12`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaRuntimeGetVersion_v12(version: *mut c_int) -> Status {
-    // SAFETY: the caller passes room for a number.
-    unsafe { tell_version(version, RUNTIME_12) }
+adapt! {
+    cudaDriverGetVersion(version: *mut c_int) => driver::cuDriverGetVersion(version);
 }
 
-/// `cudaRuntimeGetVersion` of `libcudart.so.13`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaRuntimeGetVersion_v13(version: *mut c_int) -> Status {
-    // SAFETY: the caller passes room for a number.
-    unsafe { tell_version(version, RUNTIME_13) }
-}
-
-unsafe fn tell_version(to: *mut c_int, version: c_int) -> Status {
-    if to.is_null() {
-        return record(error::INVALID_VALUE);
+exports! {
+    /// `cudaRuntimeGetVersion` of `libcudart.so.12`.
+    fn cudaRuntimeGetVersion_v12(version: *mut c_int) {
+        // SAFETY: the caller passes room for a number.
+        unsafe { tell(version, RUNTIME_12) }
     }
-    // SAFETY: the caller passes room for a number.
-    unsafe { to.write(version) };
-    error::SUCCESS
-}
 
-/// Tells one number about a device; both APIs number them alike.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaDeviceGetAttribute(
-    value: *mut c_int,
-    attribute: c_int,
-    device: c_int,
-) -> Status {
-    // SAFETY: the caller keeps the contract of the CUDA function, which is the driver's.
-    in_driver(|| unsafe { driver::cuDeviceGetAttribute(value, attribute, device) })
-}
-
-/// Tells a device's address on the bus.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaDeviceGetPCIBusId(
-    id: *mut c_char,
-    size: c_int,
-    device: c_int,
-) -> Status {
-    // SAFETY: the caller keeps the contract of the CUDA function, which is the driver's.
-    in_driver(|| unsafe { driver::cuDeviceGetPCIBusId(id, size, device) })
-}
-
-/// Finds a device by its address on the bus.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaDeviceGetByPCIBusId(device: *mut c_int, id: *const c_char) -> Status {
-    // SAFETY: the caller keeps the contract of the CUDA function, which is the driver's.
-    in_driver(|| unsafe { driver::cuDeviceGetByPCIBusId(device, id) })
-}
-
-/// Tells the flags of this thread's device.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaGetDeviceFlags(flags: *mut c_uint) -> Status {
-    if flags.is_null() {
-        return record(error::INVALID_VALUE);
+    /// `cudaRuntimeGetVersion` of `libcudart.so.13`.
+    fn cudaRuntimeGetVersion_v13(version: *mut c_int) {
+        // SAFETY: the caller passes room for a number.
+        unsafe { tell(version, RUNTIME_13) }
     }
-    in_driver(|| {
+
+    /// Tells the flags of this thread's device.
+    fn cudaGetDeviceFlags(flags: *mut c_uint) {
+        if flags.is_null() {
+            return Err(error::INVALID_VALUE);
+        }
+        initialize()?;
         let mut is_active = 0;
-        let device = context::device();
         // SAFETY: the caller passes room for the flags; the other pointer is to a local.
-        unsafe { driver::cuDevicePrimaryCtxGetState(device, flags, &raw mut is_active) }
-    })
-}
-
-/// Sets the flags of this thread's device.
-#[unsafe(no_mangle)]
-pub extern "C" fn cudaSetDeviceFlags(flags: c_uint) -> Status {
-    // SAFETY: takes no pointers.
-    in_driver(|| unsafe { driver::cuDevicePrimaryCtxSetFlags_v2(context::device(), flags) })
-}
-
-/// Takes the first device: all are alike.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaChooseDevice(device: *mut c_int, wanted: *const c_void) -> Status {
-    let status = check_device(0);
-    if device.is_null() || wanted.is_null() {
-        return record(error::INVALID_VALUE);
+        done(unsafe { driver::cuDevicePrimaryCtxGetState(device(), flags, &raw mut is_active) })
     }
-    if status == error::SUCCESS {
+
+    /// Sets the flags of this thread's device.
+    fn cudaSetDeviceFlags(flags: c_uint) {
+        initialize()?;
+        done(driver::cuDevicePrimaryCtxSetFlags_v2(device(), flags))
+    }
+
+    /// Takes the first device: all are alike.
+    fn cudaChooseDevice(device: *mut c_int, wanted: *const c_void) {
+        if device.is_null() || wanted.is_null() {
+            return Err(error::INVALID_VALUE);
+        }
+        check_device(0)?;
         // SAFETY: the caller passes room for an ordinal.
-        unsafe { device.write(0) };
+        unsafe { tell(device, 0) }
     }
-    record(status)
+}
+
+forward! { without context:
+    cudaDeviceCanAccessPeer => cuDeviceCanAccessPeer(can: *mut c_int, device: c_int, peer: c_int);
+    cudaDeviceGetP2PAttribute =>
+        cuDeviceGetP2PAttribute(value: *mut c_int, attribute: c_int, from: c_int, to: c_int);
+}
+
+/// The context of a peer, with one of this thread's own device current.
+fn context_of(peer: c_int) -> Outcome<Handle> {
+    make_current()?;
+    check_device(peer)?;
+    primary(peer)
+}
+
+exports! {
+    /// Lets this thread's device use the memory of another.
+    fn cudaDeviceEnablePeerAccess(peer: c_int, flags: c_uint) {
+        let context = context_of(peer)?;
+        // SAFETY: the context is alive: it is held until the device is reset.
+        done(unsafe { driver::cuCtxEnablePeerAccess(context, flags) })
+    }
+
+    /// Takes the access back.
+    fn cudaDeviceDisablePeerAccess(peer: c_int) {
+        let context = context_of(peer)?;
+        // SAFETY: the context is alive: it is held until the device is reset.
+        done(unsafe { driver::cuCtxDisablePeerAccess(context) })
+    }
 }

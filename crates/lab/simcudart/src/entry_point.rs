@@ -3,54 +3,50 @@
 use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 
 use crate::device::{RUNTIME_12, RUNTIME_13};
-use crate::driver::{self, Status};
-use crate::error;
-use crate::last_error::record;
-
-/// Finds a function of the driver by its name, as of a version of CUDA.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaGetDriverEntryPointByVersion(
-    name: *const c_char,
-    function: *mut *mut c_void,
-    version: c_uint,
-    flags: c_ulonglong,
-    found: *mut c_int,
-) -> Status {
-    if name.is_null() || function.is_null() {
-        return record(error::INVALID_VALUE);
-    }
-    let Ok(version) = c_int::try_from(version) else {
-        return record(error::INVALID_VALUE);
-    };
-    let mut outcome = 0;
-    let outcome_to = &raw mut outcome;
-    // SAFETY: the caller passes a name and room for a pointer; the last pointer is to a local.
-    let status = unsafe { driver::cuGetProcAddress_v2(name, function, version, flags, outcome_to) };
-    if !found.is_null() {
-        // SAFETY: the caller passes room for the outcome.
-        unsafe { found.write(outcome) };
-        // What was not found is told by the outcome alone.
-        return record(if outcome == 0 { status } else { error::SUCCESS });
-    }
-    record(if outcome == 0 { status } else { error::SYMBOL_NOT_FOUND })
-}
+use crate::driver;
+use crate::error::{self, done};
+use crate::export::{adapt, exports};
 
 /// Functions whose null stream is the thread's own.
 const PER_THREAD_DEFAULT_STREAM: c_ulonglong = 2;
 
-/// The variant for programs with a default stream for each thread.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaGetDriverEntryPointByVersion_ptsz(
-    name: *const c_char,
-    function: *mut *mut c_void,
-    version: c_uint,
-    flags: c_ulonglong,
-    found: *mut c_int,
-) -> Status {
-    // No wish, or the default one, means what the program was built for.
-    let flags = if flags == 0 { PER_THREAD_DEFAULT_STREAM } else { flags };
-    // SAFETY: the contract is the same.
-    unsafe { cudaGetDriverEntryPointByVersion(name, function, version, flags, found) }
+exports! {
+    /// Finds a function of the driver by its name, as of a version of CUDA.
+    fn cudaGetDriverEntryPointByVersion(
+        name: *const c_char, function: *mut *mut c_void, version: c_uint, flags: c_ulonglong,
+        found: *mut c_int
+    ) {
+        if name.is_null() || function.is_null() {
+            return Err(error::INVALID_VALUE);
+        }
+        let version = c_int::try_from(version).map_err(|_| error::INVALID_VALUE)?;
+        let mut outcome = 0;
+        let to = &raw mut outcome;
+        // SAFETY: the caller passes a name and room for a pointer; the last pointer is to a local.
+        let status = unsafe { driver::cuGetProcAddress_v2(name, function, version, flags, to) };
+        if !found.is_null() {
+            // SAFETY: the caller passes room for the outcome.
+            unsafe { found.write(outcome) };
+        }
+        match outcome {
+            0 => done(status),
+            _ if found.is_null() => Err(error::SYMBOL_NOT_FOUND),
+            // What was not found is told by the outcome alone.
+            _ => Ok(()),
+        }
+    }
+}
+
+/// No wish, or the default one, means what the program was built for.
+fn built_for(flags: c_ulonglong) -> c_ulonglong {
+    if flags == 0 { PER_THREAD_DEFAULT_STREAM } else { flags }
+}
+
+adapt! {
+    cudaGetDriverEntryPointByVersion_ptsz (
+        name: *const c_char, function: *mut *mut c_void, version: c_uint, flags: c_ulonglong,
+        found: *mut c_int
+    ) => cudaGetDriverEntryPointByVersion(name, function, version, built_for(flags), found);
 }
 
 /// The function as of a `libcudart`'s own version.
@@ -62,7 +58,7 @@ macro_rules! as_of {
             function: *mut *mut c_void,
             flags: c_ulonglong,
             found: *mut c_int,
-        ) -> Status {
+        ) -> error::Status {
             // SAFETY: the contract is the same.
             unsafe { $by_version(name, function, $version.unsigned_abs(), flags, found) }
         }

@@ -1,10 +1,16 @@
-//! Errors: numbers, names and texts, as CUDA's header lists them.
+//! Errors: numbers, names and texts, as CUDA's header lists them; and the last one of each thread,
+//! as `cudaGetLastError` tells and clears it.
 //!
-//! A list and not an enum: a program may pass any number, and the driver may answer any.
+//! A list and not an enum: a program may pass any number, and the driver may answer any. Errors
+//! that leave the context unusable stay: on a device nothing succeeds after them.
 
-use std::ffi::{CStr, c_char};
+use std::cell::Cell;
+use std::ffi::{CStr, c_char, c_int};
 
-use crate::driver::Status;
+/// A result: zero, or an error's number, which is the same in both APIs.
+pub type Status = c_int;
+/// What a call comes to.
+pub type Outcome<T = ()> = Result<T, Status>;
 
 pub const SUCCESS: Status = 0;
 pub const INVALID_VALUE: Status = 1;
@@ -18,9 +24,42 @@ pub const INVALID_DEVICE: Status = 101;
 pub const SYMBOL_NOT_FOUND: Status = 500;
 pub const NOT_SUPPORTED: Status = 801;
 
+/// What a call of the driver came to.
+pub fn done(status: Status) -> Outcome {
+    if status == SUCCESS { Ok(()) } else { Err(status) }
+}
+
 /// Whether no call succeeds any more after this error.
 pub fn is_sticky(status: Status) -> bool {
     matches!(status, 700 | 702 | 710 | 714..=719)
+}
+
+thread_local! {
+    static LAST: Cell<Status> = const { Cell::new(SUCCESS) };
+}
+
+/// Remembers an error, `cudaErrorNotReady` too, as the real runtime does; passes it on.
+pub fn record(status: Status) -> Status {
+    if status != SUCCESS {
+        LAST.set(status);
+    }
+    status
+}
+
+/// Tells the last error of this thread and forgets it.
+#[unsafe(no_mangle)]
+pub extern "C" fn cudaGetLastError() -> Status {
+    let last = LAST.get();
+    if !is_sticky(last) {
+        LAST.set(SUCCESS);
+    }
+    last
+}
+
+/// Tells the last error of this thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn cudaPeekAtLastError() -> Status {
+    LAST.get()
 }
 
 /// The name of an error: `cudaErrorInvalidValue`.

@@ -5,9 +5,10 @@
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::ptr;
 
-use crate::context::{self, in_context};
-use crate::driver::{self, Handle, Status};
-use crate::error;
+use crate::context::{device, make_current};
+use crate::driver::{self, Handle};
+use crate::error::{self, Outcome};
+use crate::export::{adapt, exports, tell};
 use crate::kernel::{self, BLOCK_SHARED_BYTES, THREADS_MAX};
 
 /// What one processor may have at once.
@@ -34,18 +35,29 @@ pub struct Attributes {
     clusters_and_reserved: [c_int; 22],
 }
 
-/// Does what is asked of a kernel, if it is one.
-fn of_kernel(host: *const c_void, call: impl FnOnce() -> Status) -> Status {
-    in_context(|| if kernel::is_kernel(host) { call() } else { error::INVALID_DEVICE_FUNCTION })
+/// Refuses what is no kernel.
+fn check(host: *const c_void) -> Outcome {
+    make_current()?;
+    if kernel::is_kernel(host) { Ok(()) } else { Err(error::INVALID_DEVICE_FUNCTION) }
 }
 
-/// Tells a kernel's attributes.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaFuncGetAttributes(to: *mut Attributes, host: *const c_void) -> Status {
-    of_kernel(host, || {
-        if to.is_null() {
-            return error::INVALID_VALUE;
-        }
+/// Ten times the major number and the minor one.
+fn compute_capability() -> c_int {
+    driver::attribute(device(), 75) * 10 + driver::attribute(device(), 76)
+}
+
+fn blocks(threads: u64, shared_bytes: u64) -> u64 {
+    if threads > THREADS_MAX || shared_bytes > BLOCK_SHARED_BYTES {
+        return 0;
+    }
+    let by_shared = PROCESSOR_SHARED_BYTES / (shared_bytes + RESERVED_SHARED_BYTES);
+    PROCESSOR_BLOCKS.min(PROCESSOR_THREADS / threads).min(by_shared)
+}
+
+exports! {
+    /// Tells a kernel's attributes.
+    fn cudaFuncGetAttributes(to: *mut Attributes, host: *const c_void) {
+        check(host)?;
         let device = compute_capability();
         let version = kernel::architecture(host, device).unwrap_or(device);
         let attributes = Attributes {
@@ -58,113 +70,49 @@ pub unsafe extern "C" fn cudaFuncGetAttributes(to: *mut Attributes, host: *const
             ..Attributes::default()
         };
         // SAFETY: the caller passes room for the attributes.
-        unsafe { to.write(attributes) };
-        error::SUCCESS
-    })
-}
+        unsafe { tell(to, attributes) }
+    }
 
-/// Ten times the major number and the minor one.
-fn compute_capability() -> c_int {
-    let part = |attribute| {
-        let mut value = 0;
-        let device = context::device();
-        // SAFETY: the pointer is to a local.
-        unsafe { driver::cuDeviceGetAttribute(&raw mut value, attribute, device) };
-        value
-    };
-    part(75) * 10 + part(76)
-}
+    /// Sets one attribute of a kernel, which changes nothing.
+    fn cudaFuncSetAttribute(host: *const c_void, _attribute: c_int, _value: c_int) { check(host) }
 
-/// Sets one attribute of a kernel, which changes nothing.
-#[unsafe(no_mangle)]
-pub extern "C" fn cudaFuncSetAttribute(
-    host: *const c_void,
-    _attribute: c_int,
-    _value: c_int,
-) -> Status {
-    of_kernel(host, || error::SUCCESS)
-}
+    /// Says what a kernel would rather have, which changes nothing.
+    fn cudaFuncSetCacheConfig(host: *const c_void, _preference: c_int) { check(host) }
 
-/// Says what a kernel would rather have, which changes nothing.
-#[unsafe(no_mangle)]
-pub extern "C" fn cudaFuncSetCacheConfig(host: *const c_void, _preference: c_int) -> Status {
-    of_kernel(host, || error::SUCCESS)
-}
+    /// Tells a kernel's name.
+    fn cudaFuncGetName(to: *mut *const c_char, host: *const c_void) {
+        make_current()?;
+        let name = kernel::name(host).ok_or(error::INVALID_DEVICE_FUNCTION)?;
+        // SAFETY: the caller passes room for a pointer.
+        unsafe { tell(to, ptr::with_exposed_provenance(name)) }
+    }
 
-/// Tells a kernel's name.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaFuncGetName(to: *mut *const c_char, host: *const c_void) -> Status {
-    in_context(|| match kernel::name(host) {
-        _ if to.is_null() => error::INVALID_VALUE,
-        None => error::INVALID_DEVICE_FUNCTION,
-        Some(name) => {
-            // SAFETY: the caller passes room for a pointer.
-            unsafe { to.write(ptr::with_exposed_provenance(name)) };
-            error::SUCCESS
-        }
-    })
-}
+    /// Gives a handle to a kernel: its host function.
+    fn cudaGetKernel(to: *mut Handle, host: *const c_void) {
+        check(host)?;
+        // SAFETY: the caller passes room for a handle.
+        unsafe { tell(to, host.cast_mut()) }
+    }
 
-macro_rules! handles {
-    ($($name:ident)*) => {$(
-        /// Gives a handle to a kernel: its host function.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(to: *mut Handle, host: *const c_void) -> Status {
-            of_kernel(host, || {
-                if to.is_null() {
-                    return error::INVALID_VALUE;
-                }
-                // SAFETY: the caller passes room for a handle.
-                unsafe { to.write(host.cast_mut()) };
-                error::SUCCESS
-            })
-        }
-    )*};
-}
-
-handles! { __cudaGetKernel cudaGetKernel cudaGetFuncBySymbol }
-
-/// How many blocks a processor holds at once.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaOccupancyMaxActiveBlocksPerMultiprocessor(
-    to: *mut c_int,
-    host: *const c_void,
-    threads: c_int,
-    shared_bytes: usize,
-) -> Status {
-    of_kernel(host, || {
-        let Ok(threads @ 1..) = u64::try_from(threads) else {
-            return error::INVALID_VALUE;
-        };
-        if to.is_null() {
-            return error::INVALID_VALUE;
-        }
+    /// Tells how many blocks a processor holds at once.
+    fn cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+        to: *mut c_int, host: *const c_void, threads: c_int, shared_bytes: usize
+    ) {
+        check(host)?;
+        let Ok(threads @ 1..) = u64::try_from(threads) else { return Err(error::INVALID_VALUE) };
         let blocks = blocks(threads, u64::try_from(shared_bytes).unwrap_or(u64::MAX));
         // SAFETY: the caller passes room for a number.
-        unsafe { to.write(c_int::try_from(blocks).unwrap_or(c_int::MAX)) };
-        error::SUCCESS
-    })
-}
-
-fn blocks(threads: u64, shared_bytes: u64) -> u64 {
-    if threads > THREADS_MAX || shared_bytes > BLOCK_SHARED_BYTES {
-        return 0;
+        unsafe { tell(to, c_int::try_from(blocks).unwrap_or(c_int::MAX)) }
     }
-    let by_shared = PROCESSOR_SHARED_BYTES / (shared_bytes + RESERVED_SHARED_BYTES);
-    PROCESSOR_BLOCKS.min(PROCESSOR_THREADS / threads).min(by_shared)
 }
 
-/// The same with flags, which change nothing.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
-    to: *mut c_int,
-    host: *const c_void,
-    threads: c_int,
-    shared_bytes: usize,
-    _flags: c_uint,
-) -> Status {
-    // SAFETY: the contract is the same.
-    unsafe { cudaOccupancyMaxActiveBlocksPerMultiprocessor(to, host, threads, shared_bytes) }
+adapt! {
+    __cudaGetKernel(to: *mut Handle, host: *const c_void) => cudaGetKernel(to, host);
+    cudaGetFuncBySymbol(to: *mut Handle, host: *const c_void) => cudaGetKernel(to, host);
+    /// The same with flags, which change nothing.
+    cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags (
+        to: *mut c_int, host: *const c_void, threads: c_int, shared_bytes: usize, _flags: c_uint
+    ) => cudaOccupancyMaxActiveBlocksPerMultiprocessor(to, host, threads, shared_bytes);
 }
 
 #[cfg(test)]

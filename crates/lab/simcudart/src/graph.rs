@@ -1,12 +1,11 @@
 //! Graphs, as captures make them.
 
 use std::ffi::{c_char, c_uint, c_ulonglong, c_void};
-use std::ptr;
 
-use crate::context::in_context;
-use crate::driver::{Handle, HostFunction, Status, Stream};
+use crate::context::make_current;
+use crate::driver::{Handle, HostFunction, Stream};
 use crate::error;
-use crate::forward::forward;
+use crate::export::{exports, forward, tell};
 
 forward! {
     cudaGraphCreate => cuGraphCreate(graph: *mut Handle, flags: c_uint);
@@ -36,41 +35,26 @@ forward! {
     cudaGraphGetNodes => cuGraphGetNodes(graph: Handle, nodes: *mut Handle, count: *mut usize);
 }
 
-/// Says that a node depends on none: what joins captured work is not kept.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaGraphNodeGetDependencies_v2(
-    _node: Handle,
-    _nodes: *mut Handle,
-    _edges: *mut c_void,
-    count: *mut usize,
-) -> Status {
-    in_context(|| {
-        if count.is_null() {
-            return error::INVALID_VALUE;
-        }
+exports! {
+    /// Says that a node depends on none: what joins captured work is not kept.
+    fn cudaGraphNodeGetDependencies_v2(
+        _node: Handle, _nodes: *mut Handle, _edges: *mut c_void, count: *mut usize
+    ) {
+        make_current()?;
         // SAFETY: the caller passes room for a number.
-        unsafe { count.write(0) };
-        error::SUCCESS
-    })
-}
+        unsafe { tell(count, 0) }
+    }
 
-/// As CUDA 12 has it: without what joins the nodes.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaGraphNodeGetDependencies_v1(
-    node: Handle,
-    nodes: *mut Handle,
-    count: *mut usize,
-) -> Status {
-    // SAFETY: the contract is the same; null is allowed for what is not wanted.
-    unsafe { cudaGraphNodeGetDependencies_v2(node, nodes, ptr::null_mut(), count) }
-}
+    /// As CUDA 12 has it: without what joins the nodes.
+    fn cudaGraphNodeGetDependencies_v1(_node: Handle, _nodes: *mut Handle, count: *mut usize) {
+        make_current()?;
+        // SAFETY: the caller passes room for a number.
+        unsafe { tell(count, 0) }
+    }
 
-/// Draws nothing: a graph is kept as the number of its nodes.
-#[unsafe(no_mangle)]
-pub extern "C" fn cudaGraphDebugDotPrint(
-    _graph: Handle,
-    _path: *const c_char,
-    _flags: c_uint,
-) -> Status {
-    in_context(|| error::NOT_SUPPORTED)
+    /// Draws nothing: a graph is kept as the number of its nodes.
+    fn cudaGraphDebugDotPrint(_graph: Handle, _path: *const c_char, _flags: c_uint) {
+        make_current()?;
+        Err(error::NOT_SUPPORTED)
+    }
 }

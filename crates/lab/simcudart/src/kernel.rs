@@ -9,11 +9,10 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 use crate::code::Code;
-use crate::context::{self, in_context};
-use crate::driver::{self, Status, Stream};
-use crate::error;
-use crate::forward::Argument;
-use crate::last_error::record;
+use crate::context::{device, make_current};
+use crate::driver::{self, Stream};
+use crate::error::{self, Outcome, done};
+use crate::export::{Argument, exports, tell};
 
 /// How long a kernel takes of the device's time: what the driver's settings say.
 const KERNEL_NS: u64 = u64::MAX;
@@ -29,6 +28,8 @@ pub struct Dimensions {
     y: c_uint,
     z: c_uint,
 }
+
+impl Argument for Dimensions {}
 
 impl Dimensions {
     fn total(self) -> u64 {
@@ -144,80 +145,51 @@ pub extern "C" fn __cudaPushCallConfiguration(
     0
 }
 
-/// Gives it back.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn __cudaPopCallConfiguration(
-    grid: *mut Dimensions,
-    block: *mut Dimensions,
-    shared_bytes: *mut usize,
-    stream: *mut Stream,
-) -> Status {
-    let Some(last) = CONFIGURATIONS.with_borrow_mut(Vec::pop) else {
-        return record(error::MISSING_CONFIGURATION);
-    };
-    // SAFETY: the caller passes room for dimensions.
-    unsafe { grid.write(last.grid) };
-    // SAFETY: the same.
-    unsafe { block.write(last.block) };
-    // SAFETY: the caller passes room for a size.
-    unsafe { shared_bytes.write(last.shared_bytes) };
-    // SAFETY: the caller passes room for a stream.
-    unsafe { stream.write(last.stream) };
-    error::SUCCESS
-}
-
 /// Refuses what no device of this kind can run.
-fn check(kernel: *const c_void, configuration: Configuration) -> Status {
+fn check(kernel: *const c_void, configuration: Configuration) -> Outcome {
     let threads = configuration.block.total();
     let shared = u64::try_from(configuration.shared_bytes).unwrap_or(u64::MAX);
     if !is_kernel(kernel) {
-        error::INVALID_DEVICE_FUNCTION
+        Err(error::INVALID_DEVICE_FUNCTION)
     } else if threads == 0 || threads > THREADS_MAX || configuration.grid.total() == 0 {
-        error::INVALID_CONFIGURATION
+        Err(error::INVALID_CONFIGURATION)
     } else if shared > BLOCK_SHARED_BYTES {
-        error::INVALID_VALUE
+        Err(error::INVALID_VALUE)
     } else {
-        error::SUCCESS
+        Ok(())
     }
 }
 
-fn launch(counted: &std::ffi::CStr, kernel: *const c_void, with: Configuration) -> Status {
-    in_context(|| {
-        let status = check(kernel, with);
-        if status != error::SUCCESS {
-            return status;
-        }
-        // SAFETY: the name is a string.
-        unsafe { driver::simcuda_count(counted.as_ptr()) };
-        // SAFETY: takes no pointers but the stream, which the driver checks.
-        unsafe { driver::simcuda_launch(context::device(), with.stream, KERNEL_NS) }
-    })
+fn launch(counted: &std::ffi::CStr, kernel: *const c_void, with: Configuration) -> Outcome {
+    make_current()?;
+    check(kernel, with)?;
+    // SAFETY: the name is a string.
+    unsafe { driver::simcuda_count(counted.as_ptr()) };
+    done(driver::simcuda_launch(device(), with.stream, KERNEL_NS))
 }
 
 macro_rules! launches {
-    ($($(#[$doc:meta])* $name:ident counted as $counted:literal;)*) => {$(
-        $(#[$doc])*
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $name(
-            kernel: *const c_void,
-            grid: Dimensions,
-            block: Dimensions,
-            _arguments: *mut *mut c_void,
-            shared_bytes: usize,
-            stream: Stream,
-        ) -> Status {
-            launch($counted, kernel, Configuration { grid, block, shared_bytes, stream })
-        }
-    )*};
+    ($($(#[$doc:meta])* $name:ident / $per_thread:ident counted as $counted:literal;)*) => {
+        exports! {$(
+            $(#[$doc])*
+            fn $name / $per_thread (
+                kernel: *const c_void, grid: Dimensions, block: Dimensions,
+                _arguments: *mut *mut c_void, shared_bytes: usize, stream: Stream
+            ) {
+                launch($counted, kernel, Configuration { grid, block, shared_bytes, stream })
+            }
+        )*}
+    };
 }
 
 launches! {
     /// Launches a kernel.
-    cudaLaunchKernel counted as c"cudaLaunchKernel";
+    cudaLaunchKernel / cudaLaunchKernel_ptsz counted as c"cudaLaunchKernel";
     /// Launches a kernel whose blocks wait for each other.
-    cudaLaunchCooperativeKernel counted as c"cudaLaunchCooperativeKernel";
+    cudaLaunchCooperativeKernel / cudaLaunchCooperativeKernel_ptsz
+        counted as c"cudaLaunchCooperativeKernel";
     /// Launches a kernel by its handle.
-    __cudaLaunchKernel counted as c"cudaLaunchKernel";
+    __cudaLaunchKernel / __cudaLaunchKernel_ptsz counted as c"cudaLaunchKernel";
 }
 
 /// What `cudaLaunchKernelExC` is told besides the kernel.
@@ -232,58 +204,50 @@ pub struct LaunchConfiguration {
     attribute_count: c_uint,
 }
 
-/// Launches a kernel with attributes.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaLaunchKernelExC(
-    configuration: *const LaunchConfiguration,
-    kernel: *const c_void,
-    _arguments: *mut *mut c_void,
-) -> Status {
+/// What is stated of a launch.
+unsafe fn stated(configuration: *const LaunchConfiguration) -> Outcome<Configuration> {
     // SAFETY: the caller passes a configuration or null.
-    let Some(stated) = (unsafe { configuration.as_ref() }) else {
-        return record(error::INVALID_VALUE);
-    };
+    let stated = unsafe { configuration.as_ref() }.ok_or(error::INVALID_VALUE)?;
     let LaunchConfiguration { grid, block, shared_bytes, stream, .. } = *stated;
-    launch(c"cudaLaunchKernelExC", kernel, Configuration { grid, block, shared_bytes, stream })
+    Ok(Configuration { grid, block, shared_bytes, stream })
 }
 
-/// The variant for programs with a default stream for each thread.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaLaunchKernelExC_ptsz(
-    configuration: *const LaunchConfiguration,
-    kernel: *const c_void,
-    arguments: *mut *mut c_void,
-) -> Status {
-    // SAFETY: the caller passes a configuration or null.
-    let Some(mut stated) = (unsafe { configuration.as_ref() }).copied() else {
-        return record(error::INVALID_VALUE);
-    };
-    stated.stream = stated.stream.per_thread();
-    // SAFETY: the pointer is to a local; the rest of the contract is the same.
-    unsafe { cudaLaunchKernelExC(&raw const stated, kernel, arguments) }
-}
+exports! {
+    /// Gives back what `<<<...>>>` states.
+    fn __cudaPopCallConfiguration(
+        grid: *mut Dimensions, block: *mut Dimensions, shared_bytes: *mut usize,
+        stream: *mut Stream
+    ) {
+        let last = CONFIGURATIONS.with_borrow_mut(Vec::pop).ok_or(error::MISSING_CONFIGURATION)?;
+        // SAFETY: the caller passes room for dimensions.
+        unsafe { tell(grid, last.grid) }?;
+        // SAFETY: the same.
+        unsafe { tell(block, last.block) }?;
+        // SAFETY: the caller passes room for a size.
+        unsafe { tell(shared_bytes, last.shared_bytes) }?;
+        // SAFETY: the caller passes room for a stream.
+        unsafe { tell(stream, last.stream) }
+    }
 
-macro_rules! launch_per_thread {
-    ($($per_thread:ident => $name:ident;)*) => {$(
-        /// The variant for programs with a default stream for each thread.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $per_thread(
-            kernel: *const c_void,
-            grid: Dimensions,
-            block: Dimensions,
-            arguments: *mut *mut c_void,
-            shared_bytes: usize,
-            stream: Stream,
-        ) -> Status {
-            $name(kernel, grid, block, arguments, shared_bytes, stream.per_thread())
-        }
-    )*};
-}
+    /// Launches a kernel with attributes.
+    fn cudaLaunchKernelExC(
+        configuration: *const LaunchConfiguration, kernel: *const c_void,
+        _arguments: *mut *mut c_void
+    ) {
+        // SAFETY: the caller passes a configuration or null.
+        launch(c"cudaLaunchKernelExC", kernel, unsafe { stated(configuration) }?)
+    }
 
-launch_per_thread! {
-    cudaLaunchKernel_ptsz => cudaLaunchKernel;
-    cudaLaunchCooperativeKernel_ptsz => cudaLaunchCooperativeKernel;
-    __cudaLaunchKernel_ptsz => __cudaLaunchKernel;
+    /// The variant for programs with a default stream for each thread.
+    fn cudaLaunchKernelExC_ptsz(
+        configuration: *const LaunchConfiguration, kernel: *const c_void,
+        _arguments: *mut *mut c_void
+    ) {
+        // SAFETY: the caller passes a configuration or null.
+        let stated = unsafe { stated(configuration) }?;
+        let with = Configuration { stream: stated.stream.per_thread(), ..stated };
+        launch(c"cudaLaunchKernelExC", kernel, with)
+    }
 }
 
 #[cfg(test)]

@@ -6,10 +6,11 @@
 use std::ffi::c_int;
 use std::ptr;
 
-use crate::context::{check_device, in_driver};
+use crate::context::{check_device, initialize};
 use crate::described::{self, Described};
-use crate::driver::{self, Status};
-use crate::error;
+use crate::driver;
+use crate::error::{self, Outcome};
+use crate::export::exports;
 
 /// What a field holds. Numbers are the driver's attributes.
 #[derive(Clone, Copy)]
@@ -88,18 +89,18 @@ impl Record {
     }
 
     /// Lays out the fields, each where its alignment puts it, and zeros behind the last.
-    fn lay_out(self, device: &impl Device) -> Vec<u8> {
+    fn lay_out(self, of: &Described, attribute: impl Fn(c_int) -> c_int) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.size());
         for field in self.fields() {
             match field {
-                Name => bytes.extend(device.name()),
-                Uuid => bytes.extend(device.uuid()),
-                TotalMemory => put(&mut bytes, &device.total_memory().to_ne_bytes()),
-                Int(attribute) | Int12(attribute) | Int13(attribute) => {
-                    put(&mut bytes, &device.attribute(attribute).to_ne_bytes());
+                Name => bytes.extend(of.name),
+                Uuid => bytes.extend(of.uuid),
+                TotalMemory => put(&mut bytes, &of.memory_bytes.to_ne_bytes()),
+                Int(number) | Int12(number) | Int13(number) => {
+                    put(&mut bytes, &attribute(number).to_ne_bytes());
                 }
-                Size(attribute) => {
-                    let value = usize::try_from(device.attribute(attribute)).unwrap_or(0);
+                Size(number) => {
+                    let value = usize::try_from(attribute(number)).unwrap_or(0);
                     put(&mut bytes, &value.to_ne_bytes());
                 }
                 Nothing(size) => bytes.resize(bytes.len() + size, 0),
@@ -116,99 +117,47 @@ fn put(bytes: &mut Vec<u8>, number: &[u8]) {
     bytes.extend(number);
 }
 
-/// What is asked of a device.
-trait Device {
-    fn name(&self) -> [u8; 256];
-    fn uuid(&self) -> [u8; 16];
-    fn total_memory(&self) -> usize;
-    fn attribute(&self, attribute: c_int) -> c_int;
+unsafe fn write(to: *mut u8, device: c_int, record: Record) -> Outcome {
+    initialize()?;
+    if to.is_null() {
+        return Err(error::INVALID_VALUE);
+    }
+    check_device(device)?;
+    let described = described::find(device).ok_or(error::INVALID_DEVICE)?;
+    let bytes = record.lay_out(described, |attribute| driver::attribute(device, attribute));
+    // SAFETY: the caller passes room for the record of the version it was built against.
+    unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+    Ok(())
 }
 
-/// A device of the driver. What it does not tell is zero.
-struct DriverDevice {
-    ordinal: c_int,
-    described: &'static Described,
-}
-
-impl Device for DriverDevice {
-    fn name(&self) -> [u8; 256] {
-        self.described.name
+exports! {
+    /// `cudaGetDeviceProperties` of programs built for CUDA 11.
+    fn cudaGetDeviceProperties_v1(to: *mut u8, device: c_int) {
+        // SAFETY: the caller passes room for the record.
+        unsafe { write(to, device, Record::First) }
     }
 
-    fn uuid(&self) -> [u8; 16] {
-        self.described.uuid
+    /// `cudaGetDeviceProperties` of programs built for CUDA 12.
+    fn cudaGetDeviceProperties_v2(to: *mut u8, device: c_int) {
+        // SAFETY: the caller passes room for the record.
+        unsafe { write(to, device, Record::Cuda12) }
     }
 
-    fn total_memory(&self) -> usize {
-        self.described.memory_bytes
+    /// `cudaGetDeviceProperties` of programs built for CUDA 13.
+    fn cudaGetDeviceProperties_v13(to: *mut u8, device: c_int) {
+        // SAFETY: the caller passes room for the record.
+        unsafe { write(to, device, Record::Cuda13) }
     }
-
-    fn attribute(&self, attribute: c_int) -> c_int {
-        let mut value = 0;
-        // SAFETY: the pointer is to a local.
-        unsafe { driver::cuDeviceGetAttribute(&raw mut value, attribute, self.ordinal) };
-        value
-    }
-}
-
-unsafe fn tell(to: *mut u8, device: c_int, record: Record) -> Status {
-    in_driver(|| {
-        if to.is_null() {
-            return error::INVALID_VALUE;
-        }
-        let status = check_device(device);
-        if status != error::SUCCESS {
-            return status;
-        }
-        let Some(described) = described::find(device) else { return error::INVALID_DEVICE };
-        let bytes = record.lay_out(&DriverDevice { ordinal: device, described });
-        // SAFETY: the caller passes room for the record of the version it was built against.
-        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
-        error::SUCCESS
-    })
-}
-
-/// `cudaGetDeviceProperties` of programs built for CUDA 11.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaGetDeviceProperties_v1(to: *mut u8, device: c_int) -> Status {
-    // SAFETY: the caller passes room for the record.
-    unsafe { tell(to, device, Record::First) }
-}
-
-/// `cudaGetDeviceProperties` of programs built for CUDA 12.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaGetDeviceProperties_v2(to: *mut u8, device: c_int) -> Status {
-    // SAFETY: the caller passes room for the record.
-    unsafe { tell(to, device, Record::Cuda12) }
-}
-
-/// `cudaGetDeviceProperties` of programs built for CUDA 13.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaGetDeviceProperties_v13(to: *mut u8, device: c_int) -> Status {
-    // SAFETY: the caller passes room for the record.
-    unsafe { tell(to, device, Record::Cuda13) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A device whose attributes are their numbers.
-    struct Numbers;
-
-    impl Device for Numbers {
-        fn name(&self) -> [u8; 256] {
-            [b'n'; 256]
-        }
-        fn uuid(&self) -> [u8; 16] {
-            [b'u'; 16]
-        }
-        fn total_memory(&self) -> usize {
-            1 << 40
-        }
-        fn attribute(&self, attribute: c_int) -> c_int {
-            attribute
-        }
+    /// Of a device whose attributes are their numbers.
+    fn lay_out(record: Record) -> Vec<u8> {
+        let described = Described { name: [b'n'; 256], uuid: [b'u'; 16], memory_bytes: 1 << 40 };
+        record.lay_out(&described, |attribute| attribute)
     }
 
     /// Offsets that C compilers give `totalGlobalMem`, `totalConstMem`, `multiProcessorCount`,
@@ -225,7 +174,7 @@ mod tests {
     #[test]
     fn fields_are_where_the_headers_of_each_version_put_them() {
         for (record, offsets) in [(Record::Cuda12, OFFSETS_12), (Record::Cuda13, OFFSETS_13)] {
-            let bytes = record.lay_out(&Numbers);
+            let bytes = lay_out(record);
             assert_eq!(bytes.len(), record.size());
             assert_eq!(&bytes[288..296], &(1_usize << 40).to_ne_bytes());
             for (attribute, at) in ATTRIBUTES.into_iter().zip(offsets) {
@@ -236,16 +185,16 @@ mod tests {
 
     #[test]
     fn the_first_record_is_the_beginning_of_that_of_cuda_12() {
-        let first = Record::First.lay_out(&Numbers);
-        assert_eq!(first, Record::Cuda12.lay_out(&Numbers)[..728]);
+        let first = lay_out(Record::First);
+        assert_eq!(first, lay_out(Record::Cuda12)[..728]);
     }
 
     #[test]
     fn no_field_lies_in_what_is_reserved() {
-        let cuda_12 = Record::Cuda12.lay_out(&Numbers);
+        let cuda_12 = lay_out(Record::Cuda12);
         assert_eq!(int_at(&cuda_12, 776), 129);
         assert!(cuda_12[780..].iter().all(|byte| *byte == 0));
-        let cuda_13 = Record::Cuda13.lay_out(&Numbers);
+        let cuda_13 = lay_out(Record::Cuda13);
         assert_eq!(int_at(&cuda_13, 780), 143);
         assert!(cuda_13[784..].iter().all(|byte| *byte == 0));
     }

@@ -1,10 +1,10 @@
-//! Streams and their capture.
+//! Streams and their capture, and events.
 
+use crate::context::make_current;
+use crate::driver::{Address, Handle, HostFunction, IpcHandle, Stream, StreamCallback};
+use crate::export::{adapt, forward};
 use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
 use std::ptr;
-
-use crate::driver::{Address, Handle, HostFunction, Status, Stream, StreamCallback};
-use crate::forward::{forward, per_thread};
 
 forward! {
     cudaStreamCreateWithPriority =>
@@ -48,79 +48,46 @@ forward! {
         cuStreamSetAttribute(stream: Stream, attribute: c_int, value: *const c_void);
     cudaThreadExchangeStreamCaptureMode => cuThreadExchangeStreamCaptureMode(mode: *mut c_int);
     cudaStreamGetCaptureInfo_v3 / cudaStreamGetCaptureInfo_v3_ptsz => cuStreamGetCaptureInfo_v3(
-        stream: Stream,
-        status: *mut c_int,
-        id: *mut c_ulonglong,
-        graph: *mut Handle,
-        dependencies: *mut *const Handle,
-        edges: *mut *const c_void,
-        count: *mut usize);
+        stream: Stream, status: *mut c_int, id: *mut c_ulonglong, graph: *mut Handle,
+        dependencies: *mut *const Handle, edges: *mut *const c_void, count: *mut usize);
 }
 
-/// Makes a stream that the default stream of the device waits for.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaStreamCreate(stream: *mut Stream) -> Status {
-    // SAFETY: the caller passes room for a handle.
-    unsafe { cudaStreamCreateWithPriority(stream, 0, 0) }
+adapt! {
+    cudaStreamCreate(stream: *mut Stream) => cudaStreamCreateWithPriority(stream, 0, 0);
+    cudaStreamCreateWithFlags(stream: *mut Stream, flags: c_uint) =>
+        cudaStreamCreateWithPriority(stream, flags, 0);
+    /// As CUDA 11.3 had it: without what joins the nodes.
+    cudaStreamGetCaptureInfo_v2 / cudaStreamGetCaptureInfo_v2_ptsz (
+        stream: Stream, status: *mut c_int, id: *mut c_ulonglong, graph: *mut Handle,
+        nodes: *mut *const Handle, count: *mut usize
+    ) => cudaStreamGetCaptureInfo_v3(
+        stream, status, id, graph, nodes, ptr::null_mut(), count);
+    /// As CUDA 10 had it: the status and the capture's number only.
+    cudaStreamGetCaptureInfo_v1 / cudaStreamGetCaptureInfo_v1_ptsz (
+        stream: Stream, status: *mut c_int, id: *mut c_ulonglong
+    ) => cudaStreamGetCaptureInfo_v2(
+        stream, status, id, ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
+    /// `cudaStreamUpdateCaptureDependencies` of CUDA 12.
+    cudaStreamUpdateCaptureDependencies_v1 / cudaStreamUpdateCaptureDependencies_v1_ptsz (
+        stream: Stream, nodes: *mut Handle, count: usize, flags: c_uint
+    ) => cudaStreamUpdateCaptureDependencies_v2(
+        stream, nodes, ptr::null(), count, flags);
 }
 
-/// Makes a stream.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaStreamCreateWithFlags(stream: *mut Stream, flags: c_uint) -> Status {
-    // SAFETY: the caller passes room for a handle.
-    unsafe { cudaStreamCreateWithPriority(stream, flags, 0) }
+forward! {
+    cudaEventCreateWithFlags => cuEventCreate(event: *mut Handle, flags: c_uint);
+    cudaEventDestroy => cuEventDestroy_v2(event: Handle);
+    cudaEventRecord / cudaEventRecord_ptsz => cuEventRecord(event: Handle, stream: Stream);
+    cudaEventRecordWithFlags / cudaEventRecordWithFlags_ptsz =>
+        cuEventRecordWithFlags(event: Handle, stream: Stream, flags: c_uint);
+    cudaEventQuery => cuEventQuery(event: Handle);
+    cudaEventSynchronize => cuEventSynchronize(event: Handle);
+    cudaEventElapsedTime => cuEventElapsedTime(ms: *mut f32, start: Handle, end: Handle);
+    cudaEventElapsedTime_v2 => cuEventElapsedTime(ms: *mut f32, start: Handle, end: Handle);
+    cudaIpcGetEventHandle => cuIpcGetEventHandle(handle: *mut IpcHandle, event: Handle);
+    cudaIpcOpenEventHandle => cuIpcOpenEventHandle(event: *mut Handle, handle: IpcHandle);
 }
 
-/// As CUDA 11.3 had it: without what joins the nodes.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaStreamGetCaptureInfo_v2(
-    stream: Stream,
-    status: *mut c_int,
-    id: *mut c_ulonglong,
-    graph: *mut Handle,
-    dependencies: *mut *const Handle,
-    count: *mut usize,
-) -> Status {
-    let edges = ptr::null_mut();
-    // SAFETY: the contract is the same; null is allowed for what is not wanted.
-    unsafe { cudaStreamGetCaptureInfo_v3(stream, status, id, graph, dependencies, edges, count) }
-}
-
-/// As CUDA 10 had it: the status and the capture's number only.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaStreamGetCaptureInfo_v1(
-    stream: Stream,
-    status: *mut c_int,
-    id: *mut c_ulonglong,
-) -> Status {
-    let (graph, dependencies, count) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
-    // SAFETY: the contract is the same; null is allowed for what is not wanted.
-    unsafe { cudaStreamGetCaptureInfo_v2(stream, status, id, graph, dependencies, count) }
-}
-
-/// `cudaStreamUpdateCaptureDependencies` of CUDA 12.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaStreamUpdateCaptureDependencies_v1(
-    stream: Stream,
-    dependencies: *mut Handle,
-    count: usize,
-    flags: c_uint,
-) -> Status {
-    let edges = ptr::null();
-    // SAFETY: the contract is the same; no edge data means the usual one.
-    unsafe { cudaStreamUpdateCaptureDependencies_v2(stream, dependencies, edges, count, flags) }
-}
-
-per_thread! {
-    cudaStreamUpdateCaptureDependencies_v1_ptsz => cudaStreamUpdateCaptureDependencies_v1(
-        stream: Stream, dependencies: *mut Handle, count: usize, flags: c_uint);
-    cudaStreamGetCaptureInfo_v2_ptsz => cudaStreamGetCaptureInfo_v2(
-        stream: Stream,
-        status: *mut c_int,
-        id: *mut c_ulonglong,
-        graph: *mut Handle,
-        dependencies: *mut *const Handle,
-        count: *mut usize);
-    cudaStreamGetCaptureInfo_v1_ptsz => cudaStreamGetCaptureInfo_v1(
-        stream: Stream, status: *mut c_int, id: *mut c_ulonglong);
+adapt! {
+    cudaEventCreate(event: *mut Handle) => cudaEventCreateWithFlags(event, 0);
 }

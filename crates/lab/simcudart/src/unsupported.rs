@@ -4,9 +4,8 @@
 //! program may do with CUDA besides memory, streams, captures and launches is here: textures, nodes
 //! added to graphs by hand, memory of other libraries, binaries loaded by name.
 
-use crate::driver::{self, Status};
-use crate::error;
-use crate::last_error::record;
+use crate::driver;
+use crate::error::{self, Status, record};
 
 macro_rules! unsupported {
     ($($name:ident)*) => {$(
@@ -21,203 +20,80 @@ macro_rules! unsupported {
 }
 
 unsupported! {
-    cudaArrayGetInfo
-    cudaArrayGetMemoryRequirements
-    cudaArrayGetPlane
-    cudaArrayGetSparseProperties
-    cudaCreateSurfaceObject
-    cudaCreateTextureObject
-    cudaDestroyExternalMemory
-    cudaDestroyExternalSemaphore
-    cudaDestroySurfaceObject
-    cudaDestroyTextureObject
-    cudaDeviceGetGraphMemAttribute
-    cudaDeviceGetHostAtomicCapabilities
-    cudaDeviceGetP2PAtomicCapabilities
-    cudaDeviceGetSharedMemConfig
-    cudaDeviceGetTexture1DLinearMaxWidth
-    cudaDeviceGraphMemTrim
-    cudaDeviceRegisterAsyncNotification
-    cudaDeviceSetGraphMemAttribute
-    cudaDeviceSetSharedMemConfig
-    cudaDeviceUnregisterAsyncNotification
-    cudaExternalMemoryGetMappedBuffer
-    cudaExternalMemoryGetMappedMipmappedArray
-    cudaFreeArray
-    cudaFreeMipmappedArray
-    cudaFuncGetParamInfo
-    cudaFuncSetSharedMemConfig
-    cudaGetChannelDesc
-    cudaGetExportTable
-    cudaGetMipmappedArrayLevel
-    cudaGetSurfaceObjectResourceDesc
-    cudaGetTextureObjectResourceDesc
-    cudaGetTextureObjectResourceViewDesc
-    cudaGetTextureObjectTextureDesc
-    cudaGraphAddChildGraphNode
-    cudaGraphAddDependencies
-    cudaGraphAddDependencies_v2
-    cudaGraphAddEmptyNode
-    cudaGraphAddEventRecordNode
-    cudaGraphAddEventWaitNode
-    cudaGraphAddExternalSemaphoresSignalNode
-    cudaGraphAddExternalSemaphoresWaitNode
-    cudaGraphAddHostNode
-    cudaGraphAddKernelNode
-    cudaGraphAddMemAllocNode
-    cudaGraphAddMemFreeNode
-    cudaGraphAddMemcpyNode
-    cudaGraphAddMemcpyNode1D
-    cudaGraphAddMemcpyNodeFromSymbol
-    cudaGraphAddMemcpyNodeToSymbol
-    cudaGraphAddMemsetNode
-    cudaGraphAddNode
-    cudaGraphAddNode_v2
-    cudaGraphChildGraphNodeGetGraph
-    cudaGraphConditionalHandleCreate
-    cudaGraphDestroyNode
-    cudaGraphEventRecordNodeGetEvent
-    cudaGraphEventRecordNodeSetEvent
-    cudaGraphEventWaitNodeGetEvent
-    cudaGraphEventWaitNodeSetEvent
-    cudaGraphExecChildGraphNodeSetParams
-    cudaGraphExecEventRecordNodeSetEvent
-    cudaGraphExecEventWaitNodeSetEvent
+    // Arrays, textures and surfaces.
+    cudaArrayGetInfo cudaArrayGetMemoryRequirements cudaArrayGetPlane cudaArrayGetSparseProperties
+    cudaCreateSurfaceObject cudaCreateTextureObject cudaDestroySurfaceObject
+    cudaDestroyTextureObject cudaDeviceGetTexture1DLinearMaxWidth
+    cudaExternalMemoryGetMappedMipmappedArray cudaFreeArray cudaFreeMipmappedArray
+    cudaGetChannelDesc cudaGetMipmappedArrayLevel cudaGetSurfaceObjectResourceDesc
+    cudaGetTextureObjectResourceDesc cudaGetTextureObjectResourceViewDesc
+    cudaGetTextureObjectTextureDesc cudaMalloc3DArray cudaMallocArray cudaMallocMipmappedArray
+    cudaMemcpy2DArrayToArray cudaMemcpy2DArrayToArray_ptds cudaMemcpy2DFromArray
+    cudaMemcpy2DFromArrayAsync cudaMemcpy2DFromArrayAsync_ptsz cudaMemcpy2DFromArray_ptds
+    cudaMemcpy2DToArray cudaMemcpy2DToArrayAsync cudaMemcpy2DToArrayAsync_ptsz
+    cudaMemcpy2DToArray_ptds cudaMemcpyArrayToArray cudaMemcpyArrayToArray_ptds cudaMemcpyFromArray
+    cudaMemcpyFromArrayAsync cudaMemcpyFromArrayAsync_ptsz cudaMemcpyFromArray_ptds
+    cudaMemcpyToArray cudaMemcpyToArrayAsync cudaMemcpyToArrayAsync_ptsz cudaMemcpyToArray_ptds
+    cudaMipmappedArrayGetMemoryRequirements cudaMipmappedArrayGetSparseProperties
+    // Graphs: nodes added and changed by hand, memory of graphs, edges.
+    cudaDeviceGetGraphMemAttribute cudaDeviceGraphMemTrim cudaDeviceSetGraphMemAttribute
+    cudaGraphAddChildGraphNode cudaGraphAddDependencies cudaGraphAddDependencies_v2
+    cudaGraphAddEmptyNode cudaGraphAddEventRecordNode cudaGraphAddEventWaitNode
+    cudaGraphAddExternalSemaphoresSignalNode cudaGraphAddExternalSemaphoresWaitNode
+    cudaGraphAddHostNode cudaGraphAddKernelNode cudaGraphAddMemAllocNode cudaGraphAddMemFreeNode
+    cudaGraphAddMemcpyNode cudaGraphAddMemcpyNode1D cudaGraphAddMemcpyNodeFromSymbol
+    cudaGraphAddMemcpyNodeToSymbol cudaGraphAddMemsetNode cudaGraphAddNode cudaGraphAddNode_v2
+    cudaGraphChildGraphNodeGetGraph cudaGraphConditionalHandleCreate cudaGraphDestroyNode
+    cudaGraphEventRecordNodeGetEvent cudaGraphEventRecordNodeSetEvent cudaGraphEventWaitNodeGetEvent
+    cudaGraphEventWaitNodeSetEvent cudaGraphExecChildGraphNodeSetParams
+    cudaGraphExecEventRecordNodeSetEvent cudaGraphExecEventWaitNodeSetEvent
     cudaGraphExecExternalSemaphoresSignalNodeSetParams
-    cudaGraphExecExternalSemaphoresWaitNodeSetParams
-    cudaGraphExecHostNodeSetParams
-    cudaGraphExecKernelNodeSetParams
-    cudaGraphExecMemcpyNodeSetParams
-    cudaGraphExecMemcpyNodeSetParams1D
-    cudaGraphExecMemcpyNodeSetParamsFromSymbol
-    cudaGraphExecMemcpyNodeSetParamsToSymbol
-    cudaGraphExecMemsetNodeSetParams
-    cudaGraphExecNodeSetParams
-    cudaGraphExternalSemaphoresSignalNodeGetParams
-    cudaGraphExternalSemaphoresSignalNodeSetParams
-    cudaGraphExternalSemaphoresWaitNodeGetParams
-    cudaGraphExternalSemaphoresWaitNodeSetParams
-    cudaGraphGetEdges
-    cudaGraphGetEdges_v2
-    cudaGraphGetRootNodes
-    cudaGraphHostNodeGetParams
-    cudaGraphHostNodeSetParams
-    cudaGraphInstantiateWithParams_ptsz
-    cudaGraphKernelNodeCopyAttributes
-    cudaGraphKernelNodeGetAttribute
-    cudaGraphKernelNodeGetParams
-    cudaGraphKernelNodeSetAttribute
-    cudaGraphKernelNodeSetParams
-    cudaGraphMemAllocNodeGetParams
-    cudaGraphMemFreeNodeGetParams
-    cudaGraphMemcpyNodeGetParams
-    cudaGraphMemcpyNodeSetParams
-    cudaGraphMemcpyNodeSetParams1D
-    cudaGraphMemcpyNodeSetParamsFromSymbol
-    cudaGraphMemcpyNodeSetParamsToSymbol
-    cudaGraphMemsetNodeGetParams
-    cudaGraphMemsetNodeSetParams
-    cudaGraphNodeFindInClone
-    cudaGraphNodeGetDependentNodes
-    cudaGraphNodeGetDependentNodes_v2
-    cudaGraphNodeGetEnabled
-    cudaGraphNodeGetType
-    cudaGraphNodeSetEnabled
-    cudaGraphNodeSetParams
-    cudaGraphRemoveDependencies
+    cudaGraphExecExternalSemaphoresWaitNodeSetParams cudaGraphExecHostNodeSetParams
+    cudaGraphExecKernelNodeSetParams cudaGraphExecMemcpyNodeSetParams
+    cudaGraphExecMemcpyNodeSetParams1D cudaGraphExecMemcpyNodeSetParamsFromSymbol
+    cudaGraphExecMemcpyNodeSetParamsToSymbol cudaGraphExecMemsetNodeSetParams
+    cudaGraphExecNodeSetParams cudaGraphExternalSemaphoresSignalNodeGetParams
+    cudaGraphExternalSemaphoresSignalNodeSetParams cudaGraphExternalSemaphoresWaitNodeGetParams
+    cudaGraphExternalSemaphoresWaitNodeSetParams cudaGraphGetEdges cudaGraphGetEdges_v2
+    cudaGraphGetRootNodes cudaGraphHostNodeGetParams cudaGraphHostNodeSetParams
+    cudaGraphInstantiateWithParams_ptsz cudaGraphKernelNodeCopyAttributes
+    cudaGraphKernelNodeGetAttribute cudaGraphKernelNodeGetParams cudaGraphKernelNodeSetAttribute
+    cudaGraphKernelNodeSetParams cudaGraphMemAllocNodeGetParams cudaGraphMemFreeNodeGetParams
+    cudaGraphMemcpyNodeGetParams cudaGraphMemcpyNodeSetParams cudaGraphMemcpyNodeSetParams1D
+    cudaGraphMemcpyNodeSetParamsFromSymbol cudaGraphMemcpyNodeSetParamsToSymbol
+    cudaGraphMemsetNodeGetParams cudaGraphMemsetNodeSetParams cudaGraphNodeFindInClone
+    cudaGraphNodeGetDependentNodes cudaGraphNodeGetDependentNodes_v2 cudaGraphNodeGetEnabled
+    cudaGraphNodeGetType cudaGraphNodeSetEnabled cudaGraphNodeSetParams cudaGraphRemoveDependencies
     cudaGraphRemoveDependencies_v2
-    cudaGraphicsMapResources
-    cudaGraphicsResourceGetMappedEglFrame
-    cudaGraphicsResourceGetMappedMipmappedArray
-    cudaGraphicsResourceGetMappedPointer
-    cudaGraphicsResourceSetMapFlags
-    cudaGraphicsSubResourceGetMappedArray
-    cudaGraphicsUnmapResources
-    cudaGraphicsUnregisterResource
-    cudaImportExternalMemory
-    cudaImportExternalSemaphore
-    cudaKernelSetAttributeForDevice
-    cudaLaunchCooperativeKernelMultiDevice
-    cudaLibraryEnumerateKernels
-    cudaLibraryGetGlobal
-    cudaLibraryGetKernel
-    cudaLibraryGetKernelCount
-    cudaLibraryGetManaged
-    cudaLibraryGetUnifiedFunction
-    cudaLibraryLoadData
-    cudaLibraryLoadFromFile
-    cudaLibraryUnload
-    cudaLogsCurrent
-    cudaLogsDumpToFile
-    cudaLogsDumpToMemory
-    cudaLogsRegisterCallback
-    cudaLogsUnregisterCallback
-    cudaMalloc3D
-    cudaMalloc3DArray
-    cudaMallocArray
-    cudaMallocMipmappedArray
-    cudaMemDiscardAndPrefetchBatchAsync
-    cudaMemDiscardAndPrefetchBatchAsync_ptsz
-    cudaMemDiscardBatchAsync
-    cudaMemDiscardBatchAsync_ptsz
-    cudaMemPrefetchBatchAsync
-    cudaMemPrefetchBatchAsync_ptsz
-    cudaMemRangeGetAttributes
-    cudaMemcpy2DArrayToArray
-    cudaMemcpy2DArrayToArray_ptds
-    cudaMemcpy2DFromArray
-    cudaMemcpy2DFromArrayAsync
-    cudaMemcpy2DFromArrayAsync_ptsz
-    cudaMemcpy2DFromArray_ptds
-    cudaMemcpy2DToArray
-    cudaMemcpy2DToArrayAsync
-    cudaMemcpy2DToArrayAsync_ptsz
-    cudaMemcpy2DToArray_ptds
-    cudaMemcpy3D
-    cudaMemcpy3DAsync
-    cudaMemcpy3DAsync_ptsz
-    cudaMemcpy3DBatchAsync
-    cudaMemcpy3DBatchAsync_ptsz
-    cudaMemcpy3DPeer
-    cudaMemcpy3DPeerAsync
-    cudaMemcpy3DPeerAsync_ptsz
-    cudaMemcpy3DPeer_ptds
-    cudaMemcpy3D_ptds
-    cudaMemcpyArrayToArray
-    cudaMemcpyArrayToArray_ptds
-    cudaMemcpyBatchAsync_v12
-    cudaMemcpyFromArray
-    cudaMemcpyFromArrayAsync
-    cudaMemcpyFromArrayAsync_ptsz
-    cudaMemcpyFromArray_ptds
-    cudaMemcpyToArray
-    cudaMemcpyToArrayAsync
-    cudaMemcpyToArrayAsync_ptsz
-    cudaMemcpyToArray_ptds
-    cudaMemset3D
-    cudaMemset3DAsync
-    cudaMemset3DAsync_ptsz
-    cudaMemset3D_ptds
-    cudaMipmappedArrayGetMemoryRequirements
-    cudaMipmappedArrayGetSparseProperties
-    cudaOccupancyAvailableDynamicSMemPerBlock
-    cudaOccupancyMaxActiveClusters
+    // Memory of other libraries.
+    cudaDestroyExternalMemory cudaDestroyExternalSemaphore cudaExternalMemoryGetMappedBuffer
+    cudaGraphicsMapResources cudaGraphicsResourceGetMappedEglFrame
+    cudaGraphicsResourceGetMappedMipmappedArray cudaGraphicsResourceGetMappedPointer
+    cudaGraphicsResourceSetMapFlags cudaGraphicsSubResourceGetMappedArray cudaGraphicsUnmapResources
+    cudaGraphicsUnregisterResource cudaImportExternalMemory cudaImportExternalSemaphore
+    cudaSignalExternalSemaphoresAsync cudaSignalExternalSemaphoresAsync_ptsz
+    cudaSignalExternalSemaphoresAsync_v2 cudaSignalExternalSemaphoresAsync_v2_ptsz
+    cudaWaitExternalSemaphoresAsync cudaWaitExternalSemaphoresAsync_ptsz
+    cudaWaitExternalSemaphoresAsync_v2 cudaWaitExternalSemaphoresAsync_v2_ptsz
+    // Code loaded by name, and what is asked of it.
+    cudaFuncGetParamInfo cudaFuncSetSharedMemConfig cudaGetExportTable
+    cudaKernelSetAttributeForDevice cudaLaunchCooperativeKernelMultiDevice
+    cudaLibraryEnumerateKernels cudaLibraryGetGlobal cudaLibraryGetKernel cudaLibraryGetKernelCount
+    cudaLibraryGetManaged cudaLibraryGetUnifiedFunction cudaLibraryLoadData cudaLibraryLoadFromFile
+    cudaLibraryUnload cudaOccupancyAvailableDynamicSMemPerBlock cudaOccupancyMaxActiveClusters
     cudaOccupancyMaxPotentialClusterSize
-    cudaSetDoubleForDevice
-    cudaSetDoubleForHost
-    cudaSetValidDevices
-    cudaSignalExternalSemaphoresAsync
-    cudaSignalExternalSemaphoresAsync_ptsz
-    cudaSignalExternalSemaphoresAsync_v2
-    cudaSignalExternalSemaphoresAsync_v2_ptsz
-    cudaThreadExit
-    cudaThreadGetCacheConfig
-    cudaThreadGetLimit
-    cudaThreadSetCacheConfig
-    cudaThreadSetLimit
-    cudaThreadSynchronize
-    cudaWaitExternalSemaphoresAsync
-    cudaWaitExternalSemaphoresAsync_ptsz
-    cudaWaitExternalSemaphoresAsync_v2
-    cudaWaitExternalSemaphoresAsync_v2_ptsz
+    // Copies, fills and requests of three dimensions; many at once.
+    cudaMalloc3D cudaMemDiscardAndPrefetchBatchAsync cudaMemDiscardAndPrefetchBatchAsync_ptsz
+    cudaMemDiscardBatchAsync cudaMemDiscardBatchAsync_ptsz cudaMemPrefetchBatchAsync
+    cudaMemPrefetchBatchAsync_ptsz cudaMemRangeGetAttributes cudaMemcpy3D cudaMemcpy3DAsync
+    cudaMemcpy3DAsync_ptsz cudaMemcpy3DBatchAsync cudaMemcpy3DBatchAsync_ptsz cudaMemcpy3DPeer
+    cudaMemcpy3DPeerAsync cudaMemcpy3DPeerAsync_ptsz cudaMemcpy3DPeer_ptds cudaMemcpy3D_ptds
+    cudaMemcpyBatchAsync_v12 cudaMemset3D cudaMemset3DAsync cudaMemset3DAsync_ptsz cudaMemset3D_ptds
+    // Devices, logs, and what was given up long ago.
+    cudaDeviceGetHostAtomicCapabilities cudaDeviceGetP2PAtomicCapabilities
+    cudaDeviceGetSharedMemConfig cudaDeviceRegisterAsyncNotification cudaDeviceSetSharedMemConfig
+    cudaDeviceUnregisterAsyncNotification cudaLogsCurrent cudaLogsDumpToFile cudaLogsDumpToMemory
+    cudaLogsRegisterCallback cudaLogsUnregisterCallback cudaSetDoubleForDevice cudaSetDoubleForHost
+    cudaSetValidDevices cudaThreadExit cudaThreadGetCacheConfig cudaThreadGetLimit
+    cudaThreadSetCacheConfig cudaThreadSetLimit cudaThreadSynchronize
 }

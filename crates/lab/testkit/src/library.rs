@@ -24,9 +24,7 @@ pub fn simulated_cuda() -> Option<PathBuf> {
 }
 
 /// Whether a library is small, has this name, needs only the C library and is never unloaded.
-///
-/// # Errors
-/// It is not so; then what is otherwise.
+/// Errors: It is not so; then what is otherwise.
 pub fn is_self_contained(library: &Path, name: &str, bytes_max: u64) -> io::Result<()> {
     let bytes = std::fs::metadata(library)?.len();
     let dynamic = output_of("readelf", &["-d", "-W"], library)?;
@@ -39,17 +37,13 @@ pub fn is_self_contained(library: &Path, name: &str, bytes_max: u64) -> io::Resu
 }
 
 /// The names that a library offers.
-///
-/// # Errors
-/// `nm` is not there or fails; then what it says.
+/// Errors: `nm` is not there or fails; then what it says.
 pub fn offered_by(library: &Path) -> io::Result<String> {
     output_of("nm", &["-D", "--defined-only", "--format=just-symbols"], library)
 }
 
 /// What a tool writes of a file.
-///
-/// # Errors
-/// The tool is not there or fails; then what it says.
+/// Errors: The tool is not there or fails; then what it says.
 fn output_of(tool: &str, arguments: &[&str], file: &Path) -> io::Result<String> {
     let output = Command::new(tool).args(arguments).arg(file).output()?;
     if !output.status.success() {
@@ -59,9 +53,7 @@ fn output_of(tool: &str, arguments: &[&str], file: &Path) -> io::Result<String> 
 }
 
 /// Compiles a program in C, strictly, with threads; `simulated` has a `libcuda.so.1` to link.
-///
-/// # Errors
-/// The compiler is not there or fails; then what it says.
+/// Errors: The compiler is not there or fails; then what it says.
 pub fn compile_c(
     source: &Path,
     program: &Path,

@@ -37,10 +37,10 @@ Exit codes:
 
 fn main() -> ExitCode {
     match Cli::parse().command.run() {
-        Ok(ended) => ended.code().into(),
+        Ok(ended) => (ended as u8).into(),
         Err(error) => {
             output::complain(&format!("{error:#}"));
-            commands::Ended::BadInput.code().into()
+            (commands::Ended::BadInput as u8).into()
         }
     }
 }

@@ -34,7 +34,7 @@ pub fn parse_device_size(text: &str) -> Result<Size, String> {
 }
 
 /// What came of one trace.
-#[derive(Debug, serde::Serialize)]
+#[derive(Debug, Default, serde::Serialize)]
 pub struct Report {
     /// The file it came from.
     pub file: String,
@@ -47,7 +47,7 @@ pub struct Report {
 }
 
 /// One replay.
-#[derive(Debug, serde::Serialize)]
+#[derive(Debug, Default, serde::Serialize)]
 pub struct Cell {
     /// Name of the table of prices.
     pub costs: String,

@@ -50,66 +50,44 @@ enum Kind {
 }
 
 /// Why there is no such candidate.
+#[expect(missing_docs, reason = "the text of an error says what each of its parts is")]
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CandidateError {
     /// The name is none of [`NAMES`].
     #[error("unknown allocator `{name}`; there are: {}", NAMES.join(", "))]
-    UnknownName {
-        /// The name as given.
-        name: String,
-    },
+    UnknownName { name: String },
     /// The configuration is none of Drystone's.
     #[error("configuration of {name}: {problem}")]
-    Drystone {
-        /// Whose configuration it is.
-        name: &'static str,
-        /// What is wrong with it.
-        problem: ::drystone::OptionsError,
-    },
+    Drystone { name: &'static str, problem: ::drystone::OptionsError },
     /// The configuration chooses a backend, which the name does.
     #[error(
         "configuration of {name}: the allocator's name chooses the backend; there are \
          {DRYSTONE_VMM}, {DRYSTONE_MALLOC} and {DRYSTONE_ASYNC}"
     )]
-    Backend {
-        /// Whose configuration it is.
-        name: &'static str,
-    },
+    Backend { name: &'static str },
     /// There is a configuration where none is modelled.
     #[error("configuration of {name}: none is modelled")]
-    None {
-        /// Whose configuration it is.
-        name: &'static str,
-    },
+    None { name: &'static str },
     /// The configuration is none of PyTorch's.
     #[error("configuration of {name}: {problem}")]
-    Torch {
-        /// Whose configuration it is.
-        name: &'static str,
-        /// What is wrong with it.
-        problem: torch::ConfigError,
-    },
+    Torch { name: &'static str, problem: torch::ConfigError },
 }
 
 impl Candidate {
     /// The candidate of a name, with a configuration; the empty one is the default.
     pub fn named(name: &str, configuration: &str) -> Result<Self, CandidateError> {
-        let (name, kind) = match name {
-            DRYSTONE_VMM => (DRYSTONE_VMM, own_kind(DRYSTONE_VMM, "backend:vmm", configuration)?),
-            DRYSTONE_MALLOC => {
-                (DRYSTONE_MALLOC, own_kind(DRYSTONE_MALLOC, "backend:malloc", configuration)?)
-            }
-            DRYSTONE_ASYNC => {
-                (DRYSTONE_ASYNC, own_kind(DRYSTONE_ASYNC, "backend:async", configuration)?)
-            }
-            TORCH_NATIVE => (TORCH_NATIVE, torch_kind(TORCH_NATIVE, configuration)?),
+        let known = NAMES.into_iter().find(|known| *known == name);
+        let name = known.ok_or_else(|| CandidateError::UnknownName { name: name.to_owned() })?;
+        let kind = match name {
+            DRYSTONE_VMM => own_kind(name, "backend:vmm", configuration)?,
+            DRYSTONE_MALLOC => own_kind(name, "backend:malloc", configuration)?,
+            DRYSTONE_ASYNC => own_kind(name, "backend:async", configuration)?,
             TORCH_EXPANDABLE => {
-                let text = format!("expandable_segments:True,{configuration}");
-                (TORCH_EXPANDABLE, torch_kind(TORCH_EXPANDABLE, &text)?)
+                torch_kind(name, &format!("expandable_segments:True,{configuration}"))?
             }
-            TORCH_ASYNC if configuration.is_empty() => (TORCH_ASYNC, Kind::TorchAsync),
-            TORCH_ASYNC => return Err(CandidateError::None { name: TORCH_ASYNC }),
-            _ => return Err(CandidateError::UnknownName { name: name.to_owned() }),
+            TORCH_ASYNC if configuration.is_empty() => Kind::TorchAsync,
+            TORCH_ASYNC => return Err(CandidateError::None { name }),
+            _ => torch_kind(name, configuration)?,
         };
         Ok(Self { name, configuration: configuration.to_owned(), kind })
     }
@@ -125,9 +103,7 @@ impl Candidate {
     }
 
     /// A fresh allocator on a device, for a trace with that many streams and pools.
-    ///
-    /// # Errors
-    /// The device cannot do what the configuration asks.
+    /// Errors: the device cannot do what the configuration asks.
     pub fn build(
         &self,
         device: &SimDevice,

@@ -38,9 +38,7 @@ pub enum SetUpError {
 
 impl Replay {
     /// A fresh allocator for a trace with that many streams and pools.
-    ///
-    /// # Errors
-    /// The device cannot do what the options ask.
+    /// Errors: the device cannot do what the options ask.
     pub fn new(
         options: &Options,
         device: &SimDevice,

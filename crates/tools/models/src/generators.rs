@@ -40,91 +40,47 @@ pub struct Generator {
     run: fn(&mut Recorder, &mut Rng) -> Result<(), NoRoom>,
 }
 
-const fn extent(events: u64, live_gib: u64) -> Extent {
-    Extent { events, live_bytes: live_gib * GIB }
+/// `name: what runs, so many events, so many GiB; "what it does"` for each.
+macro_rules! generators {
+    ($($name:literal: $run:path, $events:literal events, $live:literal GiB; $what:literal)*) => {
+        /// All of them.
+        pub const GENERATORS: [Generator; 13] = [$(Generator {
+            name: $name,
+            what: $what,
+            extent: Extent { events: $events, live_bytes: $live * GIB },
+            run: $run,
+        }),*];
+    };
 }
 
-/// All of them.
-pub const GENERATORS: [Generator; 13] = [
-    Generator {
-        name: "random",
-        what: "1 to 400 MiB, no size twice, freed in random order, as when serving requests",
-        extent: extent(20_000, 32),
-        run: churn::random,
-    },
-    Generator {
-        name: "random-small",
-        what: "1 to 64 MiB, no size twice, freed in random order",
-        extent: extent(20_000, 40),
-        run: churn::random_small,
-    },
-    Generator {
-        name: "few-sizes",
-        what: "20 sizes from 1 to 768 MiB in random order",
-        extent: extent(20_000, 20),
-        run: churn::few_sizes,
-    },
-    Generator {
-        name: "combs",
-        what: "many blocks of one size, every other freed, then the next size in their place",
-        extent: extent(40_000, 8),
-        run: churn::combs,
-    },
-    Generator {
-        name: "inference",
-        what: "a 32-layer model serves prompts of 64 to 8192 tokens, with caches that grow",
-        extent: extent(100_000, 24),
-        run: inference::run,
-    },
-    Generator {
-        name: "two-streams",
-        what: "two streams take turns, each with temporaries of sizes that vary",
-        extent: extent(20_000, 3),
-        run: overlap::two_streams,
-    },
-    Generator {
-        name: "two-streams-periodic",
-        what: "two streams take turns, each with the same temporaries every time",
-        extent: extent(20_000, 3),
-        run: overlap::two_streams_periodic,
-    },
-    Generator {
-        name: "prefetch",
-        what: "ten layers with a 150 MiB temporary each, beside a side stream's 200 MiB scratch",
-        extent: extent(10_000, 3),
-        run: overlap::prefetch,
-    },
-    Generator {
-        name: "crossed",
-        what: "two streams send and receive: what one allocates, the other uses",
-        extent: extent(20_000, 3),
-        run: overlap::crossed,
-    },
-    Generator {
-        name: "streams",
-        what: "streams come and go, each with a few blocks, some used on the default stream",
-        extent: extent(10_000, 3),
-        run: overlap::streams,
-    },
-    Generator {
-        name: "batch-finder",
-        what: "trials twice as large each time up to the limit, then smaller ones; for --capacity",
-        extent: extent(400, 128),
-        run: limits::batch_finder,
-    },
-    Generator {
-        name: "out-of-memory",
-        what: "requests beside half, an eighth and a used cache that come to the limit together",
-        extent: extent(30, 81),
-        run: limits::out_of_memory,
-    },
-    Generator {
-        name: "first-growth",
-        what: "the first request asks for everything at once",
-        extent: extent(8, 64),
-        run: limits::first_growth,
-    },
-];
+generators! {
+    "random": churn::random, 20_000 events, 32 GiB;
+        "1 to 400 MiB, no size twice, freed in random order, as when serving requests"
+    "random-small": churn::random_small, 20_000 events, 40 GiB;
+        "1 to 64 MiB, no size twice, freed in random order"
+    "few-sizes": churn::few_sizes, 20_000 events, 20 GiB;
+        "20 sizes from 1 to 768 MiB in random order"
+    "combs": churn::combs, 40_000 events, 8 GiB;
+        "many blocks of one size, every other freed, then the next size in their place"
+    "inference": inference::run, 100_000 events, 24 GiB;
+        "a 32-layer model serves prompts of 64 to 8192 tokens, with caches that grow"
+    "two-streams": overlap::two_streams, 20_000 events, 3 GiB;
+        "two streams take turns, each with temporaries of sizes that vary"
+    "two-streams-periodic": overlap::two_streams_periodic, 20_000 events, 3 GiB;
+        "two streams take turns, each with the same temporaries every time"
+    "prefetch": overlap::prefetch, 10_000 events, 3 GiB;
+        "ten layers with a 150 MiB temporary each, beside a side stream's 200 MiB scratch"
+    "crossed": overlap::crossed, 20_000 events, 3 GiB;
+        "two streams send and receive: what one allocates, the other uses"
+    "streams": overlap::streams, 10_000 events, 3 GiB;
+        "streams come and go, each with a few blocks, some used on the default stream"
+    "batch-finder": limits::batch_finder, 400 events, 128 GiB;
+        "trials twice as large each time up to the limit, then smaller ones; for --capacity"
+    "out-of-memory": limits::out_of_memory, 30 events, 81 GiB;
+        "requests beside half, an eighth and a used cache that come to the limit together"
+    "first-growth": limits::first_growth, 8 events, 64 GiB;
+        "the first request asks for everything at once"
+}
 
 impl Generator {
     /// The program of a name.
@@ -133,9 +89,8 @@ impl Generator {
     }
 
     /// Its trace.
-    ///
-    /// # Errors
-    /// The extent's `live_bytes` are too few for a request that the program cannot do without.
+    /// Errors: the extent's `live_bytes` are too few for a request that the program cannot do
+    /// without.
     pub fn trace(&self, seed: u64, extent: Extent) -> Result<Trace, NoRoom> {
         let mut recorder = Recorder::new(extent);
         (self.run)(&mut recorder, &mut Rng::new(seed))?;

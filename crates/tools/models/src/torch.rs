@@ -3,8 +3,8 @@
 //! Both of its kinds: segments from `cudaMalloc`, and expandable segments. Lives here, bottom
 //! first: `config` (`PYTORCH_CUDA_ALLOC_CONF`), `rounding`, `stats`; as plain data `pool_id`,
 //! `expandable`, `block`, `block_pool`, `events`; `allocator` (its state); as methods of that
-//! `mapping`, `free`, `release`, `gc`, `ladder` (a request), `layout`; and `replayed` (the model
-//! behind the replay engine's trait).
+//! `mapping`, `free`, `release`, `ladder` (a request), `layout`; and `replayed` (the model behind
+//! the replay engine's trait).
 //!
 //! Keeps: given the same requests and the same answers of the driver, it asks the driver for the
 //! same things in the same order as PyTorch. `docs/evidence/models.md` says how that was checked
@@ -17,7 +17,6 @@ mod config;
 mod events;
 mod expandable;
 mod free;
-mod gc;
 mod ladder;
 mod layout;
 mod mapping;

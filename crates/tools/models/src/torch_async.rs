@@ -65,9 +65,7 @@ pub struct Replay {
 impl Replay {
     /// A fresh allocator for a trace with that many streams. Streams beyond the default one are
     /// created on the device.
-    ///
-    /// # Errors
-    /// The device has no memory pools.
+    /// Errors: the device has no memory pools.
     pub fn new(device: &SimDevice, streams: u16) -> Result<Self, DriverError> {
         // PyTorch says so of the device's own pool, which is there from the start.
         let config = MemoryPoolConfig::default().with_release_threshold_bytes(u64::MAX);

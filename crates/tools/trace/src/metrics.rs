@@ -6,12 +6,10 @@
 
 mod cost;
 mod holders;
-mod per_malloc;
 mod summary;
 
-pub use cost::{DeviceTime, DriverCost, Remaps};
+pub use cost::{DeviceTime, DriverCost, PerMalloc, Percentiles, Remaps};
 pub use holders::{Holder, holders};
-pub use per_malloc::{PerMalloc, Percentiles};
 pub use summary::{Lifetimes, Share, SizeClass, Summary, live_at};
 
 use crate::model::{Kind, Trace};

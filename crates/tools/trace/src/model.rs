@@ -51,6 +51,13 @@ pub struct Event {
 
 const _: () = assert!(size_of::<Event>() == 24);
 
+impl Event {
+    /// One without a block, on the default stream and of the default pool.
+    pub const fn bare(time_ns: u64, kind: Kind) -> Self {
+        Self { time_ns, bytes: 0, block: 0, stream: 0, pool: 0, kind }
+    }
+}
+
 /// One device's trace.
 #[derive(Clone, Debug, Default)]
 pub struct Trace {

@@ -1,4 +1,5 @@
-//! Captures: their beginning and end, and what can be asked of them.
+//! Captures: their beginning and end, and what can be asked of them. Modes and states are numbered
+//! as in CUDA.
 
 use crate::abi::{In, Out, Raw};
 use crate::capture::ongoing;
@@ -9,7 +10,7 @@ use crate::process::resolve;
 use crate::queue::{Queue, asked_queue, queue};
 use crate::status::{ILLEGAL_STATE, INVALID_HANDLE, INVALID_VALUE, Outcome};
 use crate::tables::Ongoing;
-use drystone_driver::{CaptureMode, CaptureStatus, Driver};
+use drystone_driver::{CaptureMode, Driver};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
@@ -77,7 +78,7 @@ struct Wanted {
 fn info(queue: &Queue, status: Out<i32>, wanted: &Wanted) -> Outcome {
     let Queue { device, stream } = queue;
     let found = device.sim.capture_status(*stream)?;
-    status.set(status_number(found))?;
+    status.set(found as i32)?;
     let tables = &mut *device.tables.lock();
     let Some(capture) = ongoing(device, tables, *stream)? else { return Ok(()) };
     let graph = device.handle(Kind::Graph, capture.graph);
@@ -88,14 +89,6 @@ fn info(queue: &Queue, status: Out<i32>, wanted: &Wanted) -> Outcome {
     wanted.count.set_if_wanted(frontier.len());
     wanted.edges.set_if_wanted(0);
     Ok(())
-}
-
-const fn status_number(status: CaptureStatus) -> i32 {
-    match status {
-        CaptureStatus::None => 0,
-        CaptureStatus::Active => 1,
-        CaptureStatus::Invalidated => 2,
-    }
 }
 
 fn update(queue: &Queue, nodes: In<Raw>, count: usize, flags: u32) -> Outcome {
@@ -113,10 +106,6 @@ fn update(queue: &Queue, nodes: In<Raw>, count: usize, flags: u32) -> Outcome {
         _ => return Err(INVALID_VALUE),
     }
     Ok(())
-}
-
-const fn nowhere<T>() -> Out<T> {
-    Out::null()
 }
 
 api! {
@@ -145,7 +134,7 @@ api! {
 
     fn cuStreamIsCapturing | cuStreamIsCapturing_ptsz (stream: Raw, status: Out<i32>) |call| {
         let queue = asked_queue(call, stream)?;
-        status.set(status_number(queue.device.sim.capture_status(queue.stream)?))
+        status.set(queue.device.sim.capture_status(queue.stream)? as i32)
     }
 
     fn cuThreadExchangeStreamCaptureMode(mode: Out<i32>) |call| {
@@ -159,18 +148,14 @@ api! {
                 before = result?;
             }
         }
-        mode.set(match before {
-            CaptureMode::Global => 0,
-            CaptureMode::ThreadLocal => 1,
-            CaptureMode::Relaxed => 2,
-        })
+        mode.set(before as i32)
     }
 
     fn cuStreamGetCaptureInfo | cuStreamGetCaptureInfo_ptsz (
         stream: Raw, status: Out<i32>, id: Out<u64>
     ) |call| {
-        let wanted =
-            Wanted { id, graph: nowhere(), nodes: nowhere(), edges: nowhere(), count: nowhere() };
+        let (graph, nodes, edges, count) = (Out::null(), Out::null(), Out::null(), Out::null());
+        let wanted = Wanted { id, graph, nodes, edges, count };
         info(&asked_queue(call, stream)?, status, &wanted)
     }
 
@@ -178,7 +163,7 @@ api! {
         stream: Raw, status: Out<i32>, id: Out<u64>, graph: Out<Raw>, nodes: Out<*const Raw>,
         count: Out<usize>
     ) |call| {
-        let wanted = Wanted { id, graph, nodes, edges: nowhere(), count };
+        let wanted = Wanted { id, graph, nodes, edges: Out::null(), count };
         info(&asked_queue(call, stream)?, status, &wanted)
     }
 

@@ -137,53 +137,33 @@ impl Rows {
 }
 
 api! {
-    fn cuMemcpy | cuMemcpy_ptds (to: u64, from: u64, bytes: usize) |call| {
-        blocking(call, to, from, bytes, Reach::Own)
-    }
-
-    fn cuMemcpyHtoD_v2 | cuMemcpyHtoD_v2_ptds = cuMemcpyHtoD (
-        to: u64, from: u64, bytes: usize
-    ) |call| { blocking(call, to, from, bytes, Reach::Own) }
-
-    fn cuMemcpyDtoH_v2 | cuMemcpyDtoH_v2_ptds = cuMemcpyDtoH (
-        to: u64, from: u64, bytes: usize
-    ) |call| { blocking(call, to, from, bytes, Reach::Own) }
-
-    fn cuMemcpyDtoD_v2 | cuMemcpyDtoD_v2_ptds = cuMemcpyDtoD (
-        to: u64, from: u64, bytes: usize
-    ) |call| { blocking(call, to, from, bytes, Reach::Own) }
+    fn cuMemcpy
+        | cuMemcpy_ptds | cuMemcpyHtoD_v2_ptds | cuMemcpyDtoH_v2_ptds | cuMemcpyDtoD_v2_ptds
+        = cuMemcpyHtoD_v2 = cuMemcpyDtoH_v2 = cuMemcpyDtoD_v2
+        = cuMemcpyHtoD = cuMemcpyDtoH = cuMemcpyDtoD
+    (to: u64, from: u64, bytes: usize) |call| { blocking(call, to, from, bytes, Reach::Own) }
 
     fn cuMemcpyPeer | cuMemcpyPeer_ptds (
         to: u64, to_context: Raw, from: u64, from_context: Raw, bytes: usize
     ) |call| { blocking(call, to, from, bytes, Reach::Both) }
 
-    fn cuMemcpyAsync | cuMemcpyAsync_ptsz (to: u64, from: u64, bytes: usize, stream: Raw) |call| {
+    fn cuMemcpyAsync
+        | cuMemcpyAsync_ptsz
+        | cuMemcpyHtoDAsync_v2_ptsz | cuMemcpyDtoHAsync_v2_ptsz | cuMemcpyDtoDAsync_v2_ptsz
+        = cuMemcpyHtoDAsync_v2 = cuMemcpyDtoHAsync_v2 = cuMemcpyDtoDAsync_v2
+        = cuMemcpyHtoDAsync = cuMemcpyDtoHAsync = cuMemcpyDtoDAsync
+    (to: u64, from: u64, bytes: usize, stream: Raw) |call| {
         queued(call, to, from, bytes, stream, Reach::Own)
     }
-
-    fn cuMemcpyHtoDAsync_v2 | cuMemcpyHtoDAsync_v2_ptsz = cuMemcpyHtoDAsync (
-        to: u64, from: u64, bytes: usize, stream: Raw
-    ) |call| { queued(call, to, from, bytes, stream, Reach::Own) }
-
-    fn cuMemcpyDtoHAsync_v2 | cuMemcpyDtoHAsync_v2_ptsz = cuMemcpyDtoHAsync (
-        to: u64, from: u64, bytes: usize, stream: Raw
-    ) |call| { queued(call, to, from, bytes, stream, Reach::Own) }
-
-    fn cuMemcpyDtoDAsync_v2 | cuMemcpyDtoDAsync_v2_ptsz = cuMemcpyDtoDAsync (
-        to: u64, from: u64, bytes: usize, stream: Raw
-    ) |call| { queued(call, to, from, bytes, stream, Reach::Own) }
 
     fn cuMemcpyPeerAsync | cuMemcpyPeerAsync_ptsz (
         to: u64, to_context: Raw, from: u64, from_context: Raw, bytes: usize, stream: Raw
     ) |call| { queued(call, to, from, bytes, stream, Reach::Both) }
 
-    fn cuMemcpy2D_v2 | cuMemcpy2D_v2_ptds = cuMemcpy2D (copy: In<Copy2d>) |call| {
-        Rows::of_2d(&copy.get()?)?.copy(call, Raw(0), true, Reach::Own)
-    }
-
-    fn cuMemcpy2DUnaligned_v2 | cuMemcpy2DUnaligned_v2_ptds = cuMemcpy2DUnaligned (
-        copy: In<Copy2d>
-    ) |call| { Rows::of_2d(&copy.get()?)?.copy(call, Raw(0), true, Reach::Own) }
+    fn cuMemcpy2D_v2
+        | cuMemcpy2D_v2_ptds | cuMemcpy2DUnaligned_v2_ptds
+        = cuMemcpy2D = cuMemcpy2DUnaligned_v2 = cuMemcpy2DUnaligned
+    (copy: In<Copy2d>) |call| { Rows::of_2d(&copy.get()?)?.copy(call, Raw(0), true, Reach::Own) }
 
     fn cuMemcpy2DAsync_v2 | cuMemcpy2DAsync_v2_ptsz = cuMemcpy2DAsync (
         copy: In<Copy2d>, stream: Raw

@@ -105,14 +105,7 @@ api! {
         add(node, graph, after, count, child)
     }
 
-    fn cuGraphAddEventRecordNode(
-        node: Out<Raw>, graph: Raw, after: In<Raw>, count: usize, event: Raw
-    ) |call| {
-        resolve(event, Kind::Event)?;
-        add(node, graph, after, count, Node::Empty)
-    }
-
-    fn cuGraphAddEventWaitNode(
+    fn cuGraphAddEventRecordNode = cuGraphAddEventWaitNode (
         node: Out<Raw>, graph: Raw, after: In<Raw>, count: usize, event: Raw
     ) |call| {
         resolve(event, Kind::Event)?;

@@ -169,11 +169,7 @@ api! {
         object.set(device.handle(Kind::UserObject, 16))
     }
 
-    fn cuUserObjectRetain(object: Raw, count: u32) |call| {
-        resolve(object, Kind::UserObject).map(drop)
-    }
-
-    fn cuUserObjectRelease(object: Raw, count: u32) |call| {
+    fn cuUserObjectRetain = cuUserObjectRelease (object: Raw, count: u32) |call| {
         resolve(object, Kind::UserObject).map(drop)
     }
 

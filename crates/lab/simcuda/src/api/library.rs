@@ -58,11 +58,7 @@ api! {
         module.set(device.handle(Kind::Module, value))
     }
 
-    fn cuLibraryGetGlobal(
-        address: Out<u64>, bytes: Out<usize>, library: Raw, name: Text
-    ) |call| { Err(NOT_FOUND) }
-
-    fn cuLibraryGetManaged(
+    fn cuLibraryGetGlobal = cuLibraryGetManaged (
         address: Out<u64>, bytes: Out<usize>, library: Raw, name: Text
     ) |call| { Err(NOT_FOUND) }
 

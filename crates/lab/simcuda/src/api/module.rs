@@ -82,13 +82,13 @@ api! {
         load(module, Raw(1))
     }
 
-    fn cuModuleLoadData(module: Out<Raw>, image: Raw) |call| { load(module, image) }
+    fn cuModuleLoadData = cuModuleLoadFatBinary (module: Out<Raw>, image: Raw) |call| {
+        load(module, image)
+    }
 
     fn cuModuleLoadDataEx(
         module: Out<Raw>, image: Raw, count: u32, options: Raw, values: Raw
     ) |call| { load(module, image) }
-
-    fn cuModuleLoadFatBinary(module: Out<Raw>, image: Raw) |call| { load(module, image) }
 
     fn cuModuleUnload(module: Raw) |call| {
         let (device, value) = resolve(module, Kind::Module)?;
@@ -131,12 +131,7 @@ api! {
         set_attribute(device.tables.lock().modules.kernel_mut(kernel)?, number, value)
     }
 
-    fn cuFuncSetCacheConfig(function: Raw, config: i32) |call| {
-        let (device, kernel) = resolve(function, Kind::Function)?;
-        device.tables.lock().modules.kernel(kernel).map(drop)
-    }
-
-    fn cuFuncSetSharedMemConfig(function: Raw, config: i32) |call| {
+    fn cuFuncSetCacheConfig = cuFuncSetSharedMemConfig (function: Raw, config: i32) |call| {
         let (device, kernel) = resolve(function, Kind::Function)?;
         device.tables.lock().modules.kernel(kernel).map(drop)
     }

@@ -3,9 +3,8 @@
 use crate::abi::{HostFunction, Out, Raw};
 use crate::context::current;
 use crate::handle::Kind;
-use crate::polls::note_poll;
 use crate::process::resolve;
-use crate::queue::{Queue, queue};
+use crate::queue::{Queue, note_poll, queue};
 use crate::status::{INVALID_VALUE, NOT_READY, NOT_SUPPORTED, Outcome};
 use crate::tables::{Node, StreamRecord, UserData};
 use crate::{capture, context};

@@ -1,13 +1,11 @@
 //! Stream capture and graphs.
 
 use crate::program::{
-    GRANULE, allocate, control, cu, event, launch, passes, start, stream, used_bytes,
+    ACTIVE, GLOBAL, GRANULE, INVALIDATED, RELAXED, allocate, control, cu, event, launch, passes,
+    start, status_of, stream, used_bytes, zeroed,
 };
-use cudarc::driver::sys::{self, CUstreamCaptureMode as Mode, CUstreamCaptureStatus as Status};
+use cudarc::driver::sys::{self, CUgraphNodeType as NodeKind, CUstreamCaptureStatus as Status};
 use std::ptr::null_mut;
-
-const GLOBAL: Mode = Mode::CU_STREAM_CAPTURE_MODE_GLOBAL;
-const RELAXED: Mode = Mode::CU_STREAM_CAPTURE_MODE_RELAXED;
 
 fn end(stream: sys::CUstream) -> sys::CUgraph {
     let mut graph = null_mut();
@@ -21,10 +19,27 @@ fn instantiate(graph: sys::CUgraph) -> sys::CUgraphExec {
     exec
 }
 
+fn nodes(graph: sys::CUgraph) -> usize {
+    let mut count = 0;
+    cu!(cuGraphGetNodes(graph, null_mut(), &mut count));
+    count
+}
+
+fn roots(graph: sys::CUgraph) -> usize {
+    let mut count = 0;
+    cu!(cuGraphGetRootNodes(graph, null_mut(), &mut count));
+    count
+}
+
+fn kind_of(node: sys::CUgraphNode) -> NodeKind {
+    let mut kind = NodeKind::CU_GRAPH_NODE_TYPE_EMPTY;
+    cu!(cuGraphNodeGetType(node, &mut kind));
+    kind
+}
+
 #[test]
 fn a_captured_graph_takes_its_time_when_it_is_launched() {
-    let test = "capture::a_captured_graph_takes_its_time_when_it_is_launched";
-    passes("backing:true", test, || {
+    passes("backing:true", || {
         start();
         let (first, second, event) = (stream(), stream(), event(2));
         let bytes = allocate(64);
@@ -38,16 +53,10 @@ fn a_captured_graph_takes_its_time_when_it_is_launched() {
         cu!(cuStreamWaitEvent(first, event, 0));
         let graph = end(first);
         assert_eq!(control("simcuda_now_ns", 0, 0), 0);
-        let mut count = 0;
-        cu!(cuGraphGetNodes(graph, null_mut(), &mut count));
-        assert_eq!(count, 3);
-        let mut nodes = vec![null_mut(); 3];
-        cu!(cuGraphGetNodes(graph, nodes.as_mut_ptr(), &mut count));
-        let mut kind = sys::CUgraphNodeType::CU_GRAPH_NODE_TYPE_EMPTY;
-        cu!(cuGraphNodeGetType(nodes[2], &mut kind));
-        assert_eq!(kind, sys::CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEMSET);
-        cu!(cuGraphGetRootNodes(graph, null_mut(), &mut count));
-        assert_eq!(count, 1);
+        assert_eq!((nodes(graph), roots(graph)), (3, 1));
+        let mut all = [null_mut(); 3];
+        cu!(cuGraphGetNodes(graph, all.as_mut_ptr(), &mut 3));
+        assert_eq!(kind_of(all[2]), NodeKind::CU_GRAPH_NODE_TYPE_MEMSET);
         let exec = instantiate(graph);
         cu!(cuGraphDestroy(graph));
         cu!(cuGraphDestroy(graph) => CUDA_ERROR_INVALID_VALUE);
@@ -66,22 +75,20 @@ fn a_captured_graph_takes_its_time_when_it_is_launched() {
 
 #[test]
 fn what_a_capture_forbids_breaks_it() {
-    passes("", "capture::what_a_capture_forbids_breaks_it", || {
+    passes("", || {
         start();
-        let (stream, mut status) = (stream(), Status::CU_STREAM_CAPTURE_STATUS_NONE);
+        let stream = stream();
         cu!(cuStreamBeginCapture_v2(null_mut(), GLOBAL) => CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
         cu!(cuStreamBeginCapture_v2(stream, GLOBAL));
         cu!(cuStreamBeginCapture_v2(stream, GLOBAL) => CUDA_ERROR_ILLEGAL_STATE);
-        cu!(cuStreamIsCapturing(stream, &mut status));
-        assert_eq!(status, Status::CU_STREAM_CAPTURE_STATUS_ACTIVE);
+        assert_eq!(status_of(stream), ACTIVE);
         let mut mode = RELAXED;
         cu!(cuThreadExchangeStreamCaptureMode(&mut mode));
         assert_eq!(mode, GLOBAL);
         allocate(512);
         cu!(cuThreadExchangeStreamCaptureMode(&mut mode));
         cu!(cuMemAlloc_v2(&mut 0, 512) => CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-        cu!(cuStreamIsCapturing(stream, &mut status));
-        assert_eq!(status, Status::CU_STREAM_CAPTURE_STATUS_INVALIDATED);
+        assert_eq!(status_of(stream), INVALIDATED);
         let mut graph = 1 as sys::CUgraph;
         cu!(cuStreamEndCapture(stream, &mut graph) => CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
         assert!(graph.is_null());
@@ -91,46 +98,38 @@ fn what_a_capture_forbids_breaks_it() {
 
 #[test]
 fn a_capture_can_be_asked_and_led_on() {
-    passes("", "capture::a_capture_can_be_asked_and_led_on", || {
+    passes("", || {
         start();
         let stream = stream();
-        let mut status = Status::CU_STREAM_CAPTURE_STATUS_ACTIVE;
         let (mut id, mut graph, mut nodes, mut count) = (0, null_mut(), std::ptr::null(), 9);
-        cu!(cuStreamGetCaptureInfo_v3(
-            stream,
-            &mut status,
-            &mut id,
-            &mut graph,
-            &mut nodes,
-            null_mut(),
-            &mut count
-        ));
-        assert_eq!(status, Status::CU_STREAM_CAPTURE_STATUS_NONE);
+        let mut ask = || {
+            let (mut status, none) = (INVALIDATED, null_mut());
+            cu!(cuStreamGetCaptureInfo_v3(
+                stream,
+                &mut status,
+                &mut id,
+                &mut graph,
+                &mut nodes,
+                none,
+                &mut count
+            ));
+            status
+        };
+        assert_eq!(ask(), Status::CU_STREAM_CAPTURE_STATUS_NONE);
         cu!(cuStreamBeginCapture_v2(stream, RELAXED));
         launch(stream, 5);
-        cu!(cuStreamGetCaptureInfo_v3(
-            stream,
-            &mut status,
-            &mut id,
-            &mut graph,
-            &mut nodes,
-            null_mut(),
-            &mut count
-        ));
-        assert_eq!((status as i32, count), (1, 1));
+        assert_eq!((ask(), count), (ACTIVE, 1));
         assert_ne!(id, 0);
         // SAFETY: the driver says that one node is there.
         let node = unsafe { nodes.read() };
-        let mut kind = sys::CUgraphNodeType::CU_GRAPH_NODE_TYPE_EMPTY;
-        cu!(cuGraphNodeGetType(node, &mut kind));
-        assert_eq!(kind, sys::CUgraphNodeType::CU_GRAPH_NODE_TYPE_KERNEL);
+        assert_eq!(kind_of(node), NodeKind::CU_GRAPH_NODE_TYPE_KERNEL);
         assert_eq!(end(stream), graph);
     });
 }
 
 #[test]
 fn graphs_are_updated_if_alike() {
-    passes("", "capture::graphs_are_updated_if_alike", || {
+    passes("", || {
         start();
         let stream = stream();
         let of = |kernels: u64| {
@@ -139,8 +138,7 @@ fn graphs_are_updated_if_alike() {
             end(stream)
         };
         let exec = instantiate(of(1));
-        // SAFETY: the structure is plain data, for which zeroes are a value.
-        let mut result: sys::CUgraphExecUpdateResultInfo = unsafe { std::mem::zeroed() };
+        let mut result = zeroed();
         cu!(cuGraphExecUpdate_v2(exec, of(2), &mut result) =>
             CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
         cu!(cuGraphExecUpdate_v2(exec, of(1), &mut result));
@@ -152,17 +150,14 @@ fn graphs_are_updated_if_alike() {
 
 #[test]
 fn memory_allocated_in_a_capture_lives_as_long_as_the_graph() {
-    let test = "capture::memory_allocated_in_a_capture_lives_as_long_as_the_graph";
-    passes("", test, || {
+    passes("", || {
         start();
         let (stream, mut address) = (stream(), 0);
         cu!(cuStreamBeginCapture_v2(stream, GLOBAL));
         cu!(cuMemAllocAsync(&mut address, GRANULE, stream));
         cu!(cuMemFreeAsync(address, stream));
         let graph = end(stream);
-        let mut count = 0;
-        cu!(cuGraphGetNodes(graph, null_mut(), &mut count));
-        assert_eq!(count, 2);
+        assert_eq!(nodes(graph), 2);
         let exec = instantiate(graph);
         cu!(cuGraphDestroy(graph));
         cu!(cuGraphLaunch(exec, stream));
@@ -175,22 +170,17 @@ fn memory_allocated_in_a_capture_lives_as_long_as_the_graph() {
 
 #[test]
 fn a_graph_can_be_built_by_hand() {
-    passes("", "capture::a_graph_can_be_built_by_hand", || {
+    passes("", || {
         start();
         let (mut graph, mut first, mut second) = (null_mut(), null_mut(), null_mut());
         cu!(cuGraphCreate(&mut graph, 0));
         cu!(cuGraphAddEmptyNode(&mut first, graph, std::ptr::null(), 0));
         cu!(cuGraphAddEmptyNode(&mut second, graph, &first, 1));
-        let (mut count, mut clone) = (0, null_mut());
+        let mut clone = null_mut();
         cu!(cuGraphClone(&mut clone, graph));
         cu!(cuGraphDestroyNode(first));
-        cu!(cuGraphGetNodes(graph, null_mut(), &mut count));
-        assert_eq!(count, 1);
-        cu!(cuGraphGetNodes(clone, null_mut(), &mut count));
-        assert_eq!(count, 2);
-        cu!(cuGraphGetRootNodes(clone, null_mut(), &mut count));
-        assert_eq!(count, 1);
-        cu!(cuGraphNodeGetType(first, &mut sys::CUgraphNodeType::CU_GRAPH_NODE_TYPE_EMPTY) =>
+        assert_eq!((nodes(graph), nodes(clone), roots(clone)), (1, 2, 1));
+        cu!(cuGraphNodeGetType(first, &mut NodeKind::CU_GRAPH_NODE_TYPE_EMPTY) =>
             CUDA_ERROR_INVALID_VALUE);
     });
 }

@@ -1,13 +1,16 @@
 //! Initialisation, devices, contexts, names of functions.
 
-use crate::program::{allocate, cu, passes, start, use_device};
+use crate::program::{allocate, cu, passes, start, told_of, use_device};
 use cudarc::driver::sys::{self, CUdevice_attribute_enum as Attribute};
-use std::ffi::{CStr, c_void};
+use std::ffi::CStr;
 use std::ptr::null_mut;
+
+const ORDINAL: sys::CUpointer_attribute =
+    sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL;
 
 #[test]
 fn nothing_goes_before_init() {
-    passes("", "context::nothing_goes_before_init", || {
+    passes("", || {
         let mut number = 0;
         cu!(cuDriverGetVersion(&mut number));
         assert_eq!(number, 13000);
@@ -21,7 +24,7 @@ fn nothing_goes_before_init() {
 
 #[test]
 fn a_setting_that_cannot_be_stops_init() {
-    passes("memroy:1GiB", "context::a_setting_that_cannot_be_stops_init", || {
+    passes("memroy:1GiB", || {
         cu!(cuInit(0) => CUDA_ERROR_SYSTEM_NOT_READY);
     });
 }
@@ -29,7 +32,7 @@ fn a_setting_that_cannot_be_stops_init() {
 #[test]
 fn a_device_is_what_the_settings_say() {
     let conf = "memory:3GiB,compute:8.6,driver:12080,vmm:false,devices:2";
-    passes(conf, "context::a_device_is_what_the_settings_say", || {
+    passes(conf, || {
         cu!(cuInit(0));
         let (mut bytes, mut value) = (0, 0);
         cu!(cuDeviceTotalMem_v2(&mut bytes, 1));
@@ -57,7 +60,7 @@ fn a_device_is_what_the_settings_say() {
 #[test]
 fn each_thread_has_its_own_current_context() {
     let conf = "devices:2,stale_handles_end:false";
-    passes(conf, "context::each_thread_has_its_own_current_context", || {
+    passes(conf, || {
         cu!(cuInit(0));
         let mut address = 0;
         cu!(cuMemAlloc_v2(&mut address, 512) => CUDA_ERROR_INVALID_CONTEXT);
@@ -91,18 +94,14 @@ fn each_thread_has_its_own_current_context() {
 
 #[test]
 fn addresses_of_two_devices_differ_and_peers_are_enabled_once() {
-    let test = "context::addresses_of_two_devices_differ_and_peers_are_enabled_once";
-    passes("devices:2", test, || {
+    passes("devices:2", || {
         cu!(cuInit(0));
         let first = use_device(0);
         let here = allocate(512);
         use_device(1);
         let there = allocate(512);
         assert_ne!(here, there);
-        let mut ordinal = 9;
-        let attribute = sys::CUpointer_attribute_enum::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL;
-        cu!(cuPointerGetAttribute((&raw mut ordinal).cast::<c_void>(), attribute, there));
-        assert_eq!(ordinal, 1);
+        assert_eq!(told_of::<i32>(there, ORDINAL), 1);
         cu!(cuCtxEnablePeerAccess(first, 0));
         cu!(cuCtxEnablePeerAccess(first, 0) => CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
         cu!(cuCtxDisablePeerAccess(first));
@@ -114,9 +113,11 @@ fn addresses_of_two_devices_differ_and_peers_are_enabled_once() {
 
 #[test]
 fn names_lead_to_functions() {
-    passes("debug:true", "context::names_lead_to_functions", || {
+    passes("debug:true", || {
         start();
-        let (mut function, mut status) = (null_mut(), unknown());
+        let mut function = null_mut();
+        let mut status =
+            sys::CUdriverProcAddressQueryResult::CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT;
         let name = c"cuMemGetInfo".as_ptr();
         cu!(cuGetProcAddress_v2(name, &mut function, 13000, 0, &mut status));
         // SAFETY: that is the function's signature.
@@ -134,14 +135,9 @@ fn names_lead_to_functions() {
     });
 }
 
-fn unknown() -> sys::CUdriverProcAddressQueryResult {
-    sys::CUdriverProcAddressQueryResult::CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT
-}
-
 #[test]
 fn a_program_sees_the_devices_that_it_names_in_its_order() {
-    let test = "context::a_program_sees_the_devices_that_it_names_in_its_order";
-    passes("devices:4", test, || {
+    passes("devices:4", || {
         // SAFETY: no other thread of this program reads or changes the environment.
         unsafe { std::env::set_var("CUDA_VISIBLE_DEVICES", "2,1,7,0") };
         cu!(cuInit(0));
@@ -151,8 +147,8 @@ fn a_program_sees_the_devices_that_it_names_in_its_order() {
         cu!(cuDeviceGet(&mut 0, 2) => CUDA_ERROR_INVALID_DEVICE);
         let mut bus = [0; 2];
         let mut unique = [sys::CUuuid { bytes: [0; 16] }; 2];
-        let attribute = sys::CUdevice_attribute_enum::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID;
         for ordinal in 0..2 {
+            let attribute = Attribute::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID;
             cu!(cuDeviceGetAttribute(&mut bus[ordinal], attribute, ordinal as i32));
             cu!(cuDeviceGetUuid_v2(&mut unique[ordinal], ordinal as i32));
         }
@@ -166,10 +162,7 @@ fn a_program_sees_the_devices_that_it_names_in_its_order() {
         let first = use_device(0);
         let here = allocate(512);
         use_device(1);
-        let mut ordinal = 9;
-        let attribute = sys::CUpointer_attribute_enum::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL;
-        cu!(cuPointerGetAttribute((&raw mut ordinal).cast::<c_void>(), attribute, here));
-        assert_eq!(ordinal, 0);
+        assert_eq!(told_of::<i32>(here, ORDINAL), 0);
         cu!(cuCtxEnablePeerAccess(first, 0));
         cu!(cuMemFree_v2(here));
     });
@@ -177,7 +170,7 @@ fn a_program_sees_the_devices_that_it_names_in_its_order() {
 
 #[test]
 fn a_program_may_hide_every_device() {
-    passes("", "context::a_program_may_hide_every_device", || {
+    passes("", || {
         // SAFETY: no other thread of this program reads or changes the environment.
         unsafe { std::env::set_var("CUDA_VISIBLE_DEVICES", "") };
         cu!(cuInit(0) => CUDA_ERROR_NO_DEVICE);
@@ -187,7 +180,7 @@ fn a_program_may_hide_every_device() {
 #[test]
 fn what_the_driver_makes_for_itself_takes_room() {
     let conf = "memory:128MiB,driver_room:64MiB";
-    passes(conf, "context::what_the_driver_makes_for_itself_takes_room", || {
+    passes(conf, || {
         cu!(cuInit(0));
         use_device(0);
         let (mut address, mut stream, mut event) = (0, null_mut(), null_mut());

@@ -1,8 +1,8 @@
 //! Several contexts of one device: whose work a wait is for, and what ends with a context.
 
 use crate::program::{
-    GRANULE, MIB, access, allocate, control, create, cu, event, launch, passes, reserve, run,
-    start, stream, use_device, used_bytes,
+    ACTIVE, GLOBAL, GRANULE, INVALIDATED, MIB, RELAXED, allocate, control, create, cu, event,
+    launch, map, passes, reserve, run, start, status_of, stream, use_device, used_bytes,
 };
 use cudarc::driver::sys;
 use std::ptr::null_mut;
@@ -20,7 +20,7 @@ fn now_ns() -> u64 {
 
 #[test]
 fn a_context_waits_for_its_own_work_alone() {
-    passes("", "contexts::a_context_waits_for_its_own_work_alone", || {
+    passes("", || {
         start();
         let (first, near) = (use_device(0), stream());
         let other = created();
@@ -44,7 +44,7 @@ fn a_context_waits_for_its_own_work_alone() {
 /// Not so of plain memory.
 #[test]
 fn stream_ordered_memory_is_freed_without_a_wait() {
-    passes("", "contexts::stream_ordered_memory_is_freed_without_a_wait", || {
+    passes("", || {
         start();
         let (stream, plain) = (stream(), allocate(512));
         let mut address = 0;
@@ -59,7 +59,7 @@ fn stream_ordered_memory_is_freed_without_a_wait() {
 
 #[test]
 fn a_context_waits_for_what_its_streams_wait_for() {
-    passes("", "contexts::a_context_waits_for_what_its_streams_wait_for", || {
+    passes("", || {
         start();
         let (first, near) = (use_device(0), stream());
         created();
@@ -77,7 +77,7 @@ fn a_context_waits_for_what_its_streams_wait_for() {
 
 #[test]
 fn each_context_has_default_streams_of_its_own() {
-    passes("", "contexts::each_context_has_default_streams_of_its_own", || {
+    passes("", || {
         start();
         let (first, per_thread) = (use_device(0), 2 as sys::CUstream);
         let other = created();
@@ -94,23 +94,20 @@ fn each_context_has_default_streams_of_its_own() {
             cu!(cuStreamQuery(handle) => CUDA_ERROR_NOT_READY);
         }
         // It captures no more than the primary one's does.
-        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
-        cu!(cuStreamBeginCapture_v2(null_mut(), mode) => CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+        cu!(cuStreamBeginCapture_v2(null_mut(), RELAXED) => CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     });
 }
 
 #[test]
 fn what_a_context_has_ends_with_it() {
-    let test = "contexts::what_a_context_has_ends_with_it";
-    passes("stale_handles_end:false", test, || {
+    passes("stale_handles_end:false", || {
         start();
         let first = use_device(0);
         let before = used_bytes();
         let other = created();
         let (far, point, plain) = (stream(), event(2), allocate(4 * MIB));
-        let (mapped, handle) = (reserve(GRANULE), create(GRANULE));
-        cu!(cuMemMap(mapped, GRANULE, 0, handle, 0));
-        cu!(cuMemSetAccess(mapped, GRANULE, &access(0), 1));
+        let mapped = reserve(GRANULE);
+        map(mapped, GRANULE, create(GRANULE), 0);
         let (mut host, mut module) = (null_mut(), null_mut());
         cu!(cuMemAllocHost_v2(&mut host, 4096));
         cu!(cuModuleLoadData(&mut module, (&raw const host).cast()));
@@ -136,8 +133,7 @@ fn what_a_context_has_ends_with_it() {
 
 #[test]
 fn a_stream_of_a_context_that_ended_ends_the_process() {
-    let test = "contexts::a_stream_of_a_context_that_ended_ends_the_process";
-    let output = run("", test, || {
+    let output = run("", || {
         start();
         let other = created();
         let far = stream();
@@ -152,14 +148,12 @@ fn a_stream_of_a_context_that_ended_ends_the_process() {
 
 #[test]
 fn a_capture_whose_context_ends_forbids_nothing_any_more() {
-    let test = "contexts::a_capture_whose_context_ends_forbids_nothing_any_more";
-    passes("", test, || {
+    passes("", || {
         start();
         let first = use_device(0);
         let other = created();
-        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL;
-        cu!(cuStreamBeginCapture_v2(stream(), mode));
-        let mut mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+        cu!(cuStreamBeginCapture_v2(stream(), GLOBAL));
+        let mut mode = RELAXED;
         cu!(cuThreadExchangeStreamCaptureMode(&mut mode));
         cu!(cuCtxDestroy_v2(other));
         cu!(cuCtxSetCurrent(first));
@@ -170,8 +164,7 @@ fn a_capture_whose_context_ends_forbids_nothing_any_more() {
 
 #[test]
 fn the_last_release_of_a_primary_context_resets_it() {
-    let test = "contexts::the_last_release_of_a_primary_context_resets_it";
-    passes("stale_handles_end:false", test, || {
+    passes("stale_handles_end:false", || {
         start();
         let before = used_bytes();
         let (mut ids, context) = ([0; 2], use_device(0));
@@ -194,8 +187,7 @@ const CONTEXT_BYTES: usize = 400 * MIB;
 
 #[test]
 fn each_context_takes_its_memory_as_long_as_it_lives() {
-    let test = "contexts::each_context_takes_its_memory_as_long_as_it_lives";
-    passes("memory:1000MiB,context:400MiB", test, || {
+    passes("memory:1000MiB,context:400MiB", || {
         start();
         assert_eq!(used_bytes(), CONTEXT_BYTES);
         // Once more is the same context.
@@ -217,8 +209,7 @@ fn each_context_takes_its_memory_as_long_as_it_lives() {
 
 #[test]
 fn contexts_that_outlive_a_reset_have_their_memory_after_it() {
-    let test = "contexts::contexts_that_outlive_a_reset_have_their_memory_after_it";
-    passes("memory:1000MiB,context:400MiB,stale_handles_end:false", test, || {
+    passes("memory:1000MiB,context:400MiB,stale_handles_end:false", || {
         start();
         let other = created();
         allocate(100 * MIB);
@@ -237,11 +228,10 @@ fn contexts_that_outlive_a_reset_have_their_memory_after_it() {
 /// As where another process holds the device.
 #[test]
 fn a_primary_context_without_room_is_refused_and_may_be_had_later() {
-    let test = "contexts::a_primary_context_without_room_is_refused_and_may_be_had_later";
     let folder = tempfile::tempdir().unwrap();
     let shared = folder.path().join("devices");
     let conf = format!("memory:600MiB,context:400MiB,devices:2,shared:{}", shared.display());
-    passes(&conf, test, || {
+    passes(&conf, || {
         start();
         let mut context = null_mut();
         cu!(cuCtxCreate_v4(&mut context, null_mut(), 0, 0) => CUDA_ERROR_OUT_OF_MEMORY);
@@ -260,8 +250,7 @@ fn a_primary_context_without_room_is_refused_and_may_be_had_later() {
 /// A program that releases its context, as it should, has a device that was started anew.
 #[test]
 fn statistics_tell_what_was_counted_before_the_last_release() {
-    let test = "contexts::statistics_tell_what_was_counted_before_the_last_release";
-    let Some(output) = run("context:400MiB,stats:stderr", test, || {
+    let Some(output) = run("context:400MiB,stats:stderr", || {
         start();
         allocate(64 * MIB);
         launch(stream(), 1);
@@ -276,39 +265,29 @@ fn statistics_tell_what_was_counted_before_the_last_release() {
     }
 }
 
-fn status_of(stream: sys::CUstream) -> sys::CUstreamCaptureStatus {
-    let mut status = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
-    cu!(cuStreamIsCapturing(stream, &mut status));
-    status
-}
-
 /// Streams that do not block take no part in what the legacy default stream does.
 #[test]
 fn the_legacy_stream_may_not_be_used_while_a_blocking_one_is_captured() {
-    use sys::CUstreamCaptureStatus as Status;
-    let test = "contexts::the_legacy_stream_may_not_be_used_while_a_blocking_one_is_captured";
-    passes("", test, || {
+    passes("", || {
         start();
-        let (first, mode) =
-            (use_device(0), sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED);
+        let (first, free) = (use_device(0), stream());
         let (address, mut graph) = (allocate(512), null_mut());
-        let free = stream();
-        cu!(cuStreamBeginCapture_v2(free, mode));
+        cu!(cuStreamBeginCapture_v2(free, RELAXED));
         cu!(cuMemsetD8Async(address, 0, 1, null_mut()));
         cu!(cuStreamEndCapture(free, &mut graph));
         let mut blocking = null_mut();
         cu!(cuStreamCreate(&mut blocking, 0));
-        cu!(cuStreamBeginCapture_v2(blocking, mode));
-        let mut status = Status::CU_STREAM_CAPTURE_STATUS_NONE;
+        cu!(cuStreamBeginCapture_v2(blocking, RELAXED));
+        let mut status = INVALIDATED;
         cu!(cuStreamIsCapturing(null_mut(), &mut status) => CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
-        assert_eq!(status_of(blocking), Status::CU_STREAM_CAPTURE_STATUS_ACTIVE);
+        assert_eq!(status_of(blocking), ACTIVE);
         // That of another context is another stream.
         created();
         cu!(cuMemsetD8Async(address, 0, 1, null_mut()));
         cu!(cuCtxSetCurrent(first));
-        assert_eq!(status_of(blocking), Status::CU_STREAM_CAPTURE_STATUS_ACTIVE);
+        assert_eq!(status_of(blocking), ACTIVE);
         cu!(cuStreamWaitEvent(null_mut(), event(2), 0) => CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
-        assert_eq!(status_of(blocking), Status::CU_STREAM_CAPTURE_STATUS_INVALIDATED);
+        assert_eq!(status_of(blocking), INVALIDATED);
         cu!(cuStreamEndCapture(blocking, &mut graph) => CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
         cu!(cuMemsetD8Async(address, 0, 1, null_mut()));
     });
@@ -317,13 +296,11 @@ fn the_legacy_stream_may_not_be_used_while_a_blocking_one_is_captured() {
 /// The context of a stream that is captured is told by drivers from 12.5 on.
 #[test]
 fn older_drivers_do_not_tell_the_context_of_a_captured_stream() {
-    let test = "contexts::older_drivers_do_not_tell_the_context_of_a_captured_stream";
     for version in ["12040", "12050"] {
-        passes(&format!("driver:{version}"), test, || {
+        passes(&format!("driver:{version}"), || {
             start();
             let (context, captured) = (use_device(0), stream());
-            let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
-            cu!(cuStreamBeginCapture_v2(captured, mode));
+            cu!(cuStreamBeginCapture_v2(captured, RELAXED));
             let mut version = 0;
             cu!(cuDriverGetVersion(&mut version));
             let mut of = null_mut();

@@ -1,15 +1,14 @@
 //! Copies and memsets, with and without real memory behind device memory.
 
 use crate::program::{
-    GRANULE, access, allocate, create, cu, passes, reserve, reset, start, stream,
+    GRANULE, allocate, create, cu, map, passes, reserve, reset, start, stream, word_at,
 };
 use cudarc::driver::sys;
 use std::ptr::null_mut;
 
 #[test]
 fn what_is_copied_in_is_read_back_where_there_is_backing() {
-    let test = "copies::what_is_copied_in_is_read_back_where_there_is_backing";
-    passes("backing:true", test, || {
+    passes("backing:true", || {
         start();
         let (first, second, stream) = (allocate(1000), allocate(1000), stream());
         let sent: Vec<u8> = (0..1000).map(|index| index as u8).collect();
@@ -28,52 +27,45 @@ fn what_is_copied_in_is_read_back_where_there_is_backing() {
 
 #[test]
 fn two_mappings_of_one_handle_are_one_memory() {
-    passes("backing:true", "copies::two_mappings_of_one_handle_are_one_memory", || {
+    passes("backing:true", || {
         start();
         let (address, handle) = (reserve(2 * GRANULE), create(GRANULE));
         for at in [address, address + GRANULE as u64] {
-            cu!(cuMemMap(at, GRANULE, 0, handle, 0));
-            cu!(cuMemSetAccess(at, GRANULE, &access(0), 1));
+            map(at, GRANULE, handle, 0);
         }
         cu!(cuMemRelease(handle));
-        let mut number = 0u32;
         cu!(cuMemsetD32_v2(address + 4096, 0xabcd, 1));
         let other = address + GRANULE as u64 + 4096;
-        cu!(cuMemcpyDtoH_v2((&raw mut number).cast(), other, 4));
-        assert_eq!(number, 0xabcd);
+        assert_eq!(word_at(other), 0xabcd);
         cu!(cuMemUnmap(address, GRANULE));
-        cu!(cuMemcpyDtoH_v2((&raw mut number).cast(), other, 4));
-        assert_eq!(number, 0xabcd);
+        assert_eq!(word_at(other), 0xabcd);
+        let mut number = 0u32;
         cu!(cuMemcpyDtoH_v2((&raw mut number).cast(), address, 4) => CUDA_ERROR_INVALID_VALUE);
         cu!(cuMemUnmap(address + GRANULE as u64, GRANULE));
         // The same addresses with other memory: nothing of the old shows.
-        let handle = create(2 * GRANULE);
-        cu!(cuMemMap(address, 2 * GRANULE, 0, handle, 0));
-        cu!(cuMemSetAccess(address, 2 * GRANULE, &access(0), 1));
-        cu!(cuMemcpyDtoH_v2((&raw mut number).cast(), other, 4));
-        assert_eq!(number, 0);
+        map(address, 2 * GRANULE, create(2 * GRANULE), 0);
+        assert_eq!(word_at(other), 0);
     });
 }
 
 #[test]
 fn a_fresh_device_remembers_nothing() {
     let conf = "backing:true,stale_handles_end:false";
-    passes(conf, "copies::a_fresh_device_remembers_nothing", || {
+    passes(conf, || {
         start();
-        let (device, stream, mut number) = (allocate(4096), stream(), 0u32);
+        let (device, stream) = (allocate(4096), stream());
         cu!(cuMemsetD32_v2(device, 9, 1024));
         reset();
         cu!(cuMemFree_v2(device) => CUDA_ERROR_INVALID_VALUE);
         cu!(cuStreamQuery(stream) => CUDA_ERROR_INVALID_HANDLE);
         assert_eq!(allocate(4096), device);
-        cu!(cuMemcpyDtoH_v2((&raw mut number).cast(), device, 4));
-        assert_eq!(number, 0);
+        assert_eq!(word_at(device), 0);
     });
 }
 
 #[test]
 fn without_backing_device_memory_reads_as_zero() {
-    passes("", "copies::without_backing_device_memory_reads_as_zero", || {
+    passes("", || {
         start();
         let device = allocate(64);
         let mut host = [5u8; 64];
@@ -93,7 +85,7 @@ fn without_backing_device_memory_reads_as_zero() {
 
 #[test]
 fn rows_are_copied_by_their_pitches() {
-    passes("backing:true", "copies::rows_are_copied_by_their_pitches", || {
+    passes("backing:true", || {
         start();
         let (mut device, mut pitch) = (0, 0);
         cu!(cuMemAllocPitch_v2(&mut device, &mut pitch, 3, 2, 4));

@@ -7,8 +7,7 @@ use std::ptr::null_mut;
 
 #[test]
 fn a_strict_driver_names_call_and_arguments_and_aborts() {
-    let test = "ending::a_strict_driver_names_call_and_arguments_and_aborts";
-    let Some(output) = run("strict:true", test, || {
+    let Some(output) = run("strict:true", || {
         start();
         let address = allocate(512);
         cu!(cuMemFree_v2(address));
@@ -25,8 +24,7 @@ fn a_strict_driver_names_call_and_arguments_and_aborts() {
 
 #[test]
 fn a_lenient_driver_says_it_once_and_counts() {
-    let test = "ending::a_lenient_driver_says_it_once_and_counts";
-    let Some(output) = run("", test, || {
+    let Some(output) = run("", || {
         start();
         for _ in 0..3 {
             cu!(cuMemFree_v2(0x1234) => CUDA_ERROR_INVALID_VALUE);
@@ -53,7 +51,7 @@ fn fail(name: &str, nth: u64, for_ever: i32, error: i32) {
 
 #[test]
 fn planned_faults_strike_by_either_apis_name() {
-    passes("", "ending::planned_faults_strike_by_either_apis_name", || {
+    passes("", || {
         start();
         fail("cudaMalloc", 2, 0, 2);
         allocate(512);
@@ -73,7 +71,7 @@ fn planned_faults_strike_by_either_apis_name() {
 
 #[test]
 fn a_lost_context_refuses_every_call() {
-    passes("", "ending::a_lost_context_refuses_every_call", || {
+    passes("", || {
         start();
         let event = event(2);
         control("simcuda_lose_context", 0, 0);
@@ -84,7 +82,7 @@ fn a_lost_context_refuses_every_call() {
 
 #[test]
 fn b55_calls_after_exit_began_are_told_so() {
-    passes("", "ending::b55_calls_after_exit_began_are_told_so", || {
+    passes("", || {
         start();
         let (address, stream) = (allocate(512), stream());
         control("simcuda_begin_exit", 0, 0);
@@ -101,8 +99,7 @@ fn b55_destructors_that_run_after_the_driver_ended_are_told_so() {
         cu!(cuMemFree_v2(512) => CUDA_ERROR_DEINITIALIZED);
         eprintln!("late call answered");
     }
-    let test = "ending::b55_destructors_that_run_after_the_driver_ended_are_told_so";
-    let Some(output) = run("strict:true,stats:stderr", test, || {
+    let Some(output) = run("strict:true,stats:stderr", || {
         // SAFETY: the handler is a function of this program.
         unsafe { libc::atexit(late) };
         start();
@@ -118,7 +115,7 @@ fn b55_destructors_that_run_after_the_driver_ended_are_told_so() {
 
 #[test]
 fn b56_a_forked_child_has_no_driver() {
-    passes("", "ending::b56_a_forked_child_has_no_driver", || {
+    passes("", || {
         // Before CUDA is initialised a child may initialise it.
         assert_eq!(in_child(|| cu!(cuInit(0))), 0);
         start();

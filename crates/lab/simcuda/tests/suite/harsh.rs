@@ -2,16 +2,16 @@
 //! and the devices that are chosen by name.
 
 use crate::program::{
-    GRANULE, access, allocate, create, cu, event, passes, properties, reserve, run, start, stream,
-    use_device,
+    GLOBAL, GRANULE, access, allocate, create, cu, event, map, passes, properties, reserve, run,
+    start, status_of, stream, use_device,
 };
 use cudarc::driver::sys;
 use std::os::unix::process::ExitStatusExt;
 use std::ptr::null_mut;
 
 /// The program must be ended by a line that names the function and says what was gone.
-fn ends(test: &str, function: &str, gone: &str, body: impl FnOnce()) {
-    let Some(output) = run("stale_handles_end:true", test, body) else { return };
+fn ends(function: &str, gone: &str, body: impl FnOnce()) {
+    let Some(output) = run("stale_handles_end:true", body) else { return };
     let complained = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.signal(), Some(6), "{complained}");
     assert!(complained.contains(&format!("  by {function}(")), "{complained}");
@@ -27,17 +27,14 @@ fn dead_stream() -> sys::CUstream {
 
 #[test]
 fn asking_about_a_dead_stream_ends_the_process() {
-    let test = "harsh::asking_about_a_dead_stream_ends_the_process";
-    ends(test, "cuStreamIsCapturing", "is gone, or was nobody's", || {
-        let mut status = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
-        cu!(cuStreamIsCapturing(dead_stream(), &mut status));
+    ends("cuStreamIsCapturing", "is gone, or was nobody's", || {
+        status_of(dead_stream());
     });
 }
 
 #[test]
 fn launching_a_host_function_on_a_dead_stream_ends_the_process() {
-    let test = "harsh::launching_a_host_function_on_a_dead_stream_ends_the_process";
-    ends(test, "cuMemsetD8Async", "is gone, or was nobody's", || {
+    ends("cuMemsetD8Async", "is gone, or was nobody's", || {
         let stream = dead_stream();
         let address = allocate(512);
         cu!(cuMemsetD8Async(address, 0, 1, stream));
@@ -46,8 +43,7 @@ fn launching_a_host_function_on_a_dead_stream_ends_the_process() {
 
 #[test]
 fn recording_a_dead_event_ends_the_process() {
-    let test = "harsh::recording_a_dead_event_ends_the_process";
-    ends(test, "cuEventRecord", "that is gone", || {
+    ends("cuEventRecord", "that is gone", || {
         start();
         let event = event(2);
         cu!(cuEventDestroy_v2(event));
@@ -57,8 +53,7 @@ fn recording_a_dead_event_ends_the_process() {
 
 #[test]
 fn making_a_dead_context_current_ends_the_process() {
-    let test = "harsh::making_a_dead_context_current_ends_the_process";
-    ends(test, "cuCtxSetCurrent", "is destroyed, or was nobody's", || {
+    ends("cuCtxSetCurrent", "is destroyed, or was nobody's", || {
         start();
         let mut context = null_mut();
         cu!(cuCtxCreate_v4(&mut context, null_mut(), 0, 0));
@@ -70,15 +65,13 @@ fn making_a_dead_context_current_ends_the_process() {
 fn mapped_on(ordinal: i32) -> u64 {
     let (address, mut handle) = (reserve(GRANULE), 0);
     cu!(cuMemCreate(&mut handle, GRANULE, &properties(ordinal), 0));
-    cu!(cuMemMap(address, GRANULE, 0, handle, 0));
-    cu!(cuMemSetAccess(address, GRANULE, &access(ordinal), 1));
+    map(address, GRANULE, handle, ordinal);
     address
 }
 
 #[test]
 fn work_on_a_device_needs_memory_that_is_open_to_it() {
-    let test = "harsh::work_on_a_device_needs_memory_that_is_open_to_it";
-    passes("devices:2,closed_memory_is_refused:true", test, || {
+    passes("devices:2,closed_memory_is_refused:true", || {
         start();
         let (mapped, plain) = (mapped_on(0), allocate(GRANULE));
         let first = use_device(0);
@@ -104,8 +97,7 @@ fn work_on_a_device_needs_memory_that_is_open_to_it() {
 
 #[test]
 fn under_windows_memory_for_network_cards_is_mapped_and_not_opened() {
-    let test = "harsh::under_windows_memory_for_network_cards_is_mapped_and_not_opened";
-    passes("profile:wsl2", test, || {
+    passes("profile:wsl2", || {
         start();
         let mut promised = 0;
         let attribute =
@@ -118,8 +110,7 @@ fn under_windows_memory_for_network_cards_is_mapped_and_not_opened() {
         cu!(cuMemMap(address, GRANULE, 0, handle, 0));
         cu!(cuMemSetAccess(address, GRANULE, &access(0), 1) => CUDA_ERROR_UNKNOWN);
         let beside = address + GRANULE as u64;
-        cu!(cuMemMap(beside, GRANULE, 0, create(GRANULE), 0));
-        cu!(cuMemSetAccess(beside, GRANULE, &access(0), 1));
+        map(beside, GRANULE, create(GRANULE), 0);
         let mut large = 0;
         cu!(cuMemAddressReserve(&mut large, 32 << 30, 0, 0, 0) => CUDA_ERROR_OUT_OF_MEMORY);
     });
@@ -128,20 +119,16 @@ fn under_windows_memory_for_network_cards_is_mapped_and_not_opened() {
 #[test]
 fn captures_forbid_what_the_table_says() {
     let conf = "pool_attributes_are_illegal:true,unproven_is_illegal:true";
-    passes(conf, "harsh::captures_forbid_what_the_table_says", || {
+    passes(conf, || {
         start();
         let (mut pool, stream, mut graph) = (null_mut(), stream(), null_mut());
         cu!(cuDeviceGetDefaultMemPool(&mut pool, 0));
         let mut bytes = 0u64;
         let attribute = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT;
         let threshold = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
-        let begin = || {
-            let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL;
-            cu!(cuStreamBeginCapture_v2(stream, mode));
-        };
         macro_rules! breaks {
             ($function:ident($($argument:expr),*)) => {
-                begin();
+                cu!(cuStreamBeginCapture_v2(stream, GLOBAL));
                 cu!($function($($argument),*) => CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
                 cu!(cuStreamEndCapture(stream, &mut graph)
                     => CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
@@ -154,10 +141,8 @@ fn captures_forbid_what_the_table_says() {
         breaks!(cuStreamGetId(stream, &mut 0));
         breaks!(cuMemHostAlloc(&mut null_mut(), 4096, 0));
         breaks!(cuCtxSynchronize());
-        begin();
-        let address = reserve(GRANULE);
-        cu!(cuMemMap(address, GRANULE, 0, create(GRANULE), 0));
-        cu!(cuMemSetAccess(address, GRANULE, &access(0), 1));
+        cu!(cuStreamBeginCapture_v2(stream, GLOBAL));
+        map(reserve(GRANULE), GRANULE, create(GRANULE), 0);
         cu!(cuStreamEndCapture(stream, &mut graph));
     });
 }

@@ -4,19 +4,17 @@
 //! Functions are called with zeroes. What a capture forbids is refused before arguments are looked
 //! at, and what it does not forbid leaves the capture whole, whatever else it says of zeroes.
 
-use crate::program::{cu, event, passes, start, stream, use_device};
-use cudarc::driver::sys::{self, CUstreamCaptureMode as Mode, CUstreamCaptureStatus as Status};
+use crate::program::{
+    ACTIVE, GLOBAL, INVALIDATED, RELAXED, cu, event, passes, start, status_of, stream, use_device,
+};
+use cudarc::driver::sys::{self, CUstreamCaptureMode as Mode};
 use drystone_driver::CaptureMode;
 use drystone_sim::{Legality, MODES, Rule};
 use std::ffi::{CString, c_void};
 use std::ptr::null_mut;
 use std::thread;
 
-const MODE_OF: [Mode; 3] = [
-    Mode::CU_STREAM_CAPTURE_MODE_GLOBAL,
-    Mode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
-    Mode::CU_STREAM_CAPTURE_MODE_RELAXED,
-];
+const MODE_OF: [Mode; 3] = [GLOBAL, Mode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, RELAXED];
 const UNSUPPORTED: i32 = sys::CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED as i32;
 
 /// Takes as many words as any function of the driver.
@@ -30,12 +28,6 @@ fn look_up(name: &str) -> Function {
     // SAFETY: a function of C that returns a result; those that take fewer words ignore the rest,
     // and the simulated driver refuses what is missing.
     unsafe { std::mem::transmute::<*mut c_void, Function>(address) }
-}
-
-fn status_of(stream: sys::CUstream) -> Status {
-    let mut status = Status::CU_STREAM_CAPTURE_STATUS_NONE;
-    cu!(cuStreamIsCapturing(stream, &mut status));
-    status
 }
 
 /// Calls the function in this thread, in this mode, with the first device's primary context.
@@ -68,7 +60,7 @@ fn outcome(
             thread::scope(|scope| scope.spawn(|| call(function, mode, context)).join().unwrap())
         }
     };
-    let is_whole = status_of(stream) == Status::CU_STREAM_CAPTURE_STATUS_ACTIVE;
+    let is_whole = status_of(stream) == ACTIVE;
     let mut graph = null_mut();
     // SAFETY: the stream is captured by this thread.
     let ended = unsafe { sys::cuStreamEndCapture(stream, &mut graph) };
@@ -79,8 +71,7 @@ fn outcome(
 
 #[test]
 fn every_function_does_in_each_capture_what_its_rule_says() {
-    let test = "legality::every_function_does_in_each_capture_what_its_rule_says";
-    passes("stale_handles_end:false", test, || {
+    passes("stale_handles_end:false", || {
         // The device makes the calls of the rows itself, and has a test of its own.
         let rules = Rule::all().filter(|rule| rule.call.is_none());
         // It ends the device that the capture is on.
@@ -101,8 +92,7 @@ fn every_function_does_in_each_capture_what_its_rule_says() {
 
 #[test]
 fn what_no_source_allows_is_let_through_by_a_kind_driver_alone() {
-    let test = "legality::what_no_source_allows_is_let_through_by_a_kind_driver_alone";
-    passes("stale_handles_end:false,unproven_is_illegal:false", test, || {
+    passes("stale_handles_end:false,unproven_is_illegal:false", || {
         let rules = Rule::all().filter(|rule| rule.call.is_none());
         let rules = rules.filter(|rule| rule.legality == Legality::Unproven);
         for rule in rules.filter(|rule| rule.function != "cuDevicePrimaryCtxReset") {
@@ -115,22 +105,20 @@ fn what_no_source_allows_is_let_through_by_a_kind_driver_alone() {
 
 #[test]
 fn some_functions_break_the_capture_of_their_own_stream() {
-    let test = "legality::some_functions_break_the_capture_of_their_own_stream";
-    passes("stale_handles_end:false", test, || {
+    passes("stale_handles_end:false", || {
         let told = Rule::all().filter(|rule| rule.breaks_its_own).map(|rule| rule.function);
         for name in told.filter(|name| !name.starts_with("cuEvent")) {
             start();
             let (stream, event) = (stream(), event(2));
-            cu!(cuStreamBeginCapture_v2(stream, MODE_OF[2]));
+            cu!(cuStreamBeginCapture_v2(stream, RELAXED));
             cu!(cuEventRecord(event, stream));
-            let mut mode = MODE_OF[2];
+            let mut mode = RELAXED;
             cu!(cuThreadExchangeStreamCaptureMode(&mut mode));
-            let words = words_of(name, stream as u64);
-            let [a, b, c, d, e, f] = words;
+            let [a, b, c, d, e, f] = words_of(name, stream as u64);
             // SAFETY: a live stream instead of the stream, and room for one answer.
             let result = unsafe { look_up(name)(a, b, c, d, e, f, 0, 0, 0, 0, 0) };
             assert_eq!(result, UNSUPPORTED, "{name}");
-            assert_eq!(status_of(stream), Status::CU_STREAM_CAPTURE_STATUS_INVALIDATED, "{name}");
+            assert_eq!(status_of(stream), INVALIDATED, "{name}");
             let mut graph = null_mut();
             cu!(cuStreamEndCapture(stream, &mut graph) => CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
             cu!(cuThreadExchangeStreamCaptureMode(&mut mode));

@@ -1,7 +1,8 @@
 //! Device memory of every kind, pools, host memory, what an address tells.
 
 use crate::program::{
-    GRANULE, access, allocate, create, cu, passes, properties, reserve, start, stream, used_bytes,
+    GRANULE, access, allocate, create, cu, passes, pool_properties, properties, reserve, start,
+    stream, told_of, used_bytes,
 };
 use cudarc::driver::sys::CUpointer_attribute_enum as PointerAttribute;
 use cudarc::driver::sys::{self, CUmemPool_attribute_enum as PoolAttribute};
@@ -10,7 +11,7 @@ use std::ptr::null_mut;
 
 #[test]
 fn plain_memory_runs_out_and_comes_back() {
-    passes("memory:64MiB", "memory::plain_memory_runs_out_and_comes_back", || {
+    passes("memory:64MiB", || {
         start();
         let mut address = 0;
         cu!(cuMemAlloc_v2(&mut address, 0) => CUDA_ERROR_INVALID_VALUE);
@@ -30,7 +31,7 @@ fn plain_memory_runs_out_and_comes_back() {
 
 #[test]
 fn virtual_memory_is_mapped_retained_and_given_back() {
-    passes("", "memory::virtual_memory_is_mapped_retained_and_given_back", || {
+    passes("", || {
         start();
         let (address, handle) = (reserve(2 * GRANULE), create(GRANULE));
         cu!(cuMemMap(address, GRANULE, 0, handle, 0));
@@ -68,7 +69,7 @@ fn pool_number(pool: sys::CUmemoryPool, attribute: PoolAttribute) -> u64 {
 
 #[test]
 fn a_pool_keeps_what_its_threshold_says() {
-    passes("", "memory::a_pool_keeps_what_its_threshold_says", || {
+    passes("", || {
         start();
         let (mut pool, mut current, stream) = (null_mut(), null_mut(), stream());
         cu!(cuDeviceGetDefaultMemPool(&mut pool, 0));
@@ -81,10 +82,8 @@ fn a_pool_keeps_what_its_threshold_says() {
         let mut address = 0;
         cu!(cuMemAllocAsync(&mut address, 1000, stream));
         assert_eq!(pool_number(pool, PoolAttribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 1024);
-        let mut owner: sys::CUmemoryPool = null_mut();
-        let attribute = PointerAttribute::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE;
-        cu!(cuPointerGetAttribute((&raw mut owner).cast::<c_void>(), attribute, address));
-        assert_eq!(owner, pool);
+        let owner: usize = told_of(address, PointerAttribute::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE);
+        assert_eq!(owner, pool.addr());
         cu!(cuMemFreeAsync(address, stream));
         cu!(cuMemFreeAsync(address, stream) => CUDA_ERROR_INVALID_VALUE);
         cu!(cuStreamSynchronize(stream));
@@ -97,14 +96,10 @@ fn a_pool_keeps_what_its_threshold_says() {
 
 #[test]
 fn a_created_pool_serves_and_can_be_current() {
-    passes("stale_handles_end:false", "memory::a_created_pool_serves_and_can_be_current", || {
+    passes("stale_handles_end:false", || {
         start();
-        // SAFETY: the structure is plain data, for which zeroes are a value.
-        let mut wanted: sys::CUmemPoolProps = unsafe { std::mem::zeroed() };
-        wanted.allocType = sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
-        wanted.location = access(0).location;
         let (mut pool, mut address, mut current) = (null_mut(), 0, null_mut());
-        cu!(cuMemPoolCreate(&mut pool, &wanted));
+        cu!(cuMemPoolCreate(&mut pool, &pool_properties()));
         cu!(cuMemAllocFromPoolAsync(&mut address, 512, pool, null_mut()));
         cu!(cuDeviceSetMemPool(0, pool));
         cu!(cuDeviceGetMemPool(&mut current, 0));
@@ -121,7 +116,7 @@ fn a_created_pool_serves_and_can_be_current() {
 
 #[test]
 fn an_address_tells_what_it_is_of() {
-    passes("", "memory::an_address_tells_what_it_is_of", || {
+    passes("", || {
         start();
         let (plain, mut host, mut managed) = (allocate(1000), null_mut(), 0);
         cu!(cuMemAllocHost_v2(&mut host, 5000));
@@ -129,17 +124,16 @@ fn an_address_tells_what_it_is_of() {
         for (address, kind, is_managed, bytes) in
             [(plain, 2, 0, 1000), (host as u64, 1, 0, 5000), (managed, 2, 1, 5000)]
         {
-            let (mut number, mut size, mut start) = (7u32, 7usize, 7u64);
-            let attribute = PointerAttribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
-            cu!(cuPointerGetAttribute((&raw mut number).cast(), attribute, address + 9));
-            assert_eq!(number, kind);
-            let attribute = PointerAttribute::CU_POINTER_ATTRIBUTE_IS_MANAGED;
-            cu!(cuPointerGetAttribute((&raw mut number).cast(), attribute, address));
-            assert_eq!(number, is_managed);
-            let attribute = PointerAttribute::CU_POINTER_ATTRIBUTE_RANGE_SIZE;
-            cu!(cuPointerGetAttribute((&raw mut size).cast(), attribute, address));
+            use PointerAttribute::{
+                CU_POINTER_ATTRIBUTE_IS_MANAGED, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                CU_POINTER_ATTRIBUTE_RANGE_SIZE,
+            };
+            assert_eq!(told_of::<u32>(address + 9, CU_POINTER_ATTRIBUTE_MEMORY_TYPE), kind);
+            assert_eq!(told_of::<u32>(address, CU_POINTER_ATTRIBUTE_IS_MANAGED), is_managed);
+            assert_eq!(told_of::<usize>(address, CU_POINTER_ATTRIBUTE_RANGE_SIZE), bytes);
+            let mut start = 7u64;
             cu!(cuMemGetAddressRange_v2(&mut start, null_mut(), address + 9));
-            assert_eq!((start, size), (address, bytes));
+            assert_eq!(start, address);
         }
         let attribute = PointerAttribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
         let mut number = 0u32;
@@ -154,7 +148,7 @@ fn an_address_tells_what_it_is_of() {
 
 #[test]
 fn host_memory_is_registered_once() {
-    passes("", "memory::host_memory_is_registered_once", || {
+    passes("", || {
         start();
         let mut own = vec![0u8; 8192];
         let (at, mut device, mut flags) = (own.as_mut_ptr().cast::<c_void>(), 0, 0);

@@ -1,6 +1,6 @@
 //! Tests as programs of their own, and short forms of what all of them say.
 
-use cudarc::driver::sys;
+use cudarc::driver::sys::{self, CUstreamCaptureMode as Mode, CUstreamCaptureStatus as Status};
 use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::ptr::null_mut;
@@ -14,23 +14,31 @@ pub(crate) fn libraries() -> Option<PathBuf> {
     folder
 }
 
-/// How a program ended: `None` in the program itself, or where there is nothing to run on.
-pub(crate) fn run(conf: &str, test: &str, body: impl FnOnce()) -> Option<Output> {
+/// The test that a closure stands in.
+fn test_of<F>(_: &F) -> &'static str {
+    let name = std::any::type_name::<F>().trim_end_matches("::{{closure}}");
+    name.split_once("::").map_or(name, |(_, test)| test)
+}
+
+/// How the program ended that a closure of a test is: `None` in the program itself, or where there
+/// is nothing to run on.
+pub(crate) fn run(conf: &str, body: impl FnOnce()) -> Option<Output> {
     if std::env::var_os("SIMCUDA_TEST_PROGRAM").is_some() {
         body();
         return None;
     }
     let folder = libraries()?;
     let mut program = Command::new(std::env::current_exe().unwrap());
-    program.args(["--exact", test, "--nocapture", "--test-threads=1"]);
+    program.args(["--exact", test_of(&body), "--nocapture", "--test-threads=1"]);
     program.env("SIMCUDA_TEST_PROGRAM", "1").env("SIMCUDA_CONF", conf);
     program.env("LD_LIBRARY_PATH", folder).env("RUST_BACKTRACE", "0");
     Some(program.output().unwrap())
 }
 
 /// Runs a test as a program, which must end well.
-pub(crate) fn passes(conf: &str, test: &str, body: impl FnOnce()) {
-    let Some(output) = run(conf, test, body) else { return };
+pub(crate) fn passes(conf: &str, body: impl FnOnce()) {
+    let test = test_of(&body);
+    let Some(output) = run(conf, body) else { return };
     let said = String::from_utf8_lossy(&output.stdout);
     let complained = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{test}: {}\n{said}\n{complained}", output.status);
@@ -91,10 +99,39 @@ pub(crate) fn used_bytes() -> usize {
     total - free
 }
 
+/// What an address tells.
+pub(crate) fn told_of<T: Default>(address: u64, attribute: sys::CUpointer_attribute) -> T {
+    let mut told = T::default();
+    cu!(cuPointerGetAttribute((&raw mut told).cast(), attribute, address));
+    told
+}
+
+pub(crate) fn word_at(address: u64) -> u32 {
+    let mut seen = 0u32;
+    cu!(cuMemcpyDtoH_v2((&raw mut seen).cast(), address, 4));
+    seen
+}
+
+pub(crate) const GLOBAL: Mode = Mode::CU_STREAM_CAPTURE_MODE_GLOBAL;
+pub(crate) const RELAXED: Mode = Mode::CU_STREAM_CAPTURE_MODE_RELAXED;
+pub(crate) const ACTIVE: Status = Status::CU_STREAM_CAPTURE_STATUS_ACTIVE;
+pub(crate) const INVALIDATED: Status = Status::CU_STREAM_CAPTURE_STATUS_INVALIDATED;
+
+pub(crate) fn status_of(stream: sys::CUstream) -> Status {
+    let mut status = Status::CU_STREAM_CAPTURE_STATUS_NONE;
+    cu!(cuStreamIsCapturing(stream, &mut status));
+    status
+}
+
+/// A structure of CUDA's that is plain data, for which zeroes are a value.
+pub(crate) fn zeroed<T: Copy>() -> T {
+    // SAFETY: those that tests ask for are plain data.
+    unsafe { std::mem::zeroed() }
+}
+
 /// Properties of memory on a device, which others may be given.
 pub(crate) fn properties(ordinal: i32) -> sys::CUmemAllocationProp {
-    // SAFETY: the structure is plain data, for which zeroes are a value.
-    let mut properties: sys::CUmemAllocationProp = unsafe { std::mem::zeroed() };
+    let mut properties: sys::CUmemAllocationProp = zeroed();
     properties.type_ = sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
     properties.requestedHandleTypes =
         sys::CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
@@ -102,9 +139,16 @@ pub(crate) fn properties(ordinal: i32) -> sys::CUmemAllocationProp {
     properties
 }
 
+/// Properties of a pool of the first device.
+pub(crate) fn pool_properties() -> sys::CUmemPoolProps {
+    let mut properties: sys::CUmemPoolProps = zeroed();
+    properties.allocType = sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.location = location(0);
+    properties
+}
+
 pub(crate) fn location(ordinal: i32) -> sys::CUmemLocation {
-    // SAFETY: the structure is plain data, for which zeroes are a value.
-    let mut location: sys::CUmemLocation = unsafe { std::mem::zeroed() };
+    let mut location: sys::CUmemLocation = zeroed();
     location.type_ = sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
     set_id(&mut location, ordinal);
     location
@@ -132,6 +176,12 @@ pub(crate) fn reserve(bytes: usize) -> u64 {
     let mut address = 0;
     cu!(cuMemAddressReserve(&mut address, bytes, 0, 0, 0));
     address
+}
+
+/// Maps memory, and opens it to a device.
+pub(crate) fn map(address: u64, bytes: usize, handle: u64, ordinal: i32) {
+    cu!(cuMemMap(address, bytes, 0, handle, 0));
+    cu!(cuMemSetAccess(address, bytes, &access(ordinal), 1));
 }
 
 /// A control function of the simulated driver that takes an ordinal and a number.

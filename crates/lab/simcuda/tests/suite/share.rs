@@ -1,9 +1,10 @@
 //! Memory given to others: file descriptors, pools, IPC handles.
 
 use crate::program::{
-    GRANULE, access, allocate, create, cu, event, passes, reserve, start, use_device, used_bytes,
+    GRANULE, access, allocate, create, cu, event, map, passes, pool_properties, reserve, start,
+    use_device, used_bytes, word_at, zeroed,
 };
-use cudarc::driver::sys::{self, CUmemAllocationHandleType_enum as Shared};
+use cudarc::driver::sys::CUmemAllocationHandleType_enum as Shared;
 use std::ffi::c_void;
 use std::io::{Read, Write};
 use std::ptr::null_mut;
@@ -12,7 +13,7 @@ const POSIX_FD: Shared = Shared::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 
 #[test]
 fn a_descriptor_gives_the_same_memory_again() {
-    passes("backing:true", "share::a_descriptor_gives_the_same_memory_again", || {
+    passes("backing:true", || {
         start();
         let (handle, address, mut number) = (create(GRANULE), reserve(2 * GRANULE), -1i32);
         cu!(cuMemExportToShareableHandle((&raw mut number).cast(), handle, POSIX_FD, 0));
@@ -23,13 +24,10 @@ fn a_descriptor_gives_the_same_memory_again() {
         assert_eq!(used_bytes(), GRANULE);
         for (index, handle) in [handle, imported].into_iter().enumerate() {
             let at = address + (index * GRANULE) as u64;
-            cu!(cuMemMap(at, GRANULE, 0, handle, 0));
-            cu!(cuMemSetAccess(at, GRANULE, &access(0), 1));
+            map(at, GRANULE, handle, 0);
         }
         cu!(cuMemsetD32_v2(address, 77, 1));
-        let mut seen = 0u32;
-        cu!(cuMemcpyDtoH_v2((&raw mut seen).cast(), address + GRANULE as u64, 4));
-        assert_eq!(seen, 77);
+        assert_eq!(word_at(address + GRANULE as u64), 77);
         cu!(cuMemUnmap(address + GRANULE as u64, GRANULE));
         cu!(cuMemRelease(handle));
         cu!(cuMemRelease(imported));
@@ -49,8 +47,7 @@ fn a_descriptor_gives_the_same_memory_again() {
 /// `vectorAddMMAP`, a sample of NVIDIA's, does so.
 #[test]
 fn memory_of_one_device_is_mapped_for_another() {
-    let name = "share::memory_of_one_device_is_mapped_for_another";
-    passes("backing:true,devices:2", name, || {
+    passes("backing:true,devices:2", || {
         start();
         let (handle, number) = (create(2 * GRANULE), export(create(GRANULE)));
         use_device(1);
@@ -78,8 +75,7 @@ fn memory_of_one_device_is_mapped_for_another() {
 
 #[test]
 fn memory_is_not_opened_to_a_device_that_cannot_reach_it() {
-    let name = "share::memory_is_not_opened_to_a_device_that_cannot_reach_it";
-    passes("profile:mig,devices:2", name, || {
+    passes("profile:mig,devices:2", || {
         start();
         let (handle, mut can) = (create(GRANULE), 1);
         cu!(cuDeviceCanAccessPeer(&mut can, 1, 0));
@@ -112,15 +108,8 @@ fn export(handle: u64) -> *mut c_void {
 /// Maps memory of a handle at fresh addresses.
 fn show(handle: u64, bytes: usize) -> u64 {
     let address = reserve(bytes);
-    cu!(cuMemMap(address, bytes, 0, handle, 0));
-    cu!(cuMemSetAccess(address, bytes, &access(0), 1));
+    map(address, bytes, handle, 0);
     address
-}
-
-fn word_at(address: u64) -> u32 {
-    let mut seen = 0u32;
-    cu!(cuMemcpyDtoH_v2((&raw mut seen).cast(), address, 4));
-    seen
 }
 
 /// What another process does with the descriptor of this one whose number it reads.
@@ -146,16 +135,18 @@ fn answer(mut numbers: impl Read) {
 
 #[test]
 fn memory_of_another_process_is_the_same_memory() {
-    let name = "share::memory_of_another_process_is_the_same_memory";
-    passes("backing:true", name, send_and_look);
+    passes("backing:true", || {
+        send_and_look();
+    });
 }
 
 #[test]
 fn memory_of_two_processes_counts_once_on_a_device_that_they_share() {
-    let name = "share::memory_of_two_processes_counts_once_on_a_device_that_they_share";
     let folder = tempfile::tempdir().unwrap();
     let conf = format!("backing:true,shared:{}", folder.path().join("device").display());
-    passes(&conf, name, send_and_look);
+    passes(&conf, || {
+        send_and_look();
+    });
 }
 
 fn send_and_look() {
@@ -181,12 +172,9 @@ fn send_and_look() {
 
 #[test]
 fn a_pool_and_its_pointers_are_exported() {
-    passes("", "share::a_pool_and_its_pointers_are_exported", || {
+    passes("", || {
         start();
-        // SAFETY: the structure is plain data, for which zeroes are a value.
-        let mut wanted: sys::CUmemPoolProps = unsafe { std::mem::zeroed() };
-        wanted.allocType = sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
-        wanted.location = access(0).location;
+        let mut wanted = pool_properties();
         let (mut plain, mut pool, mut imported) = (null_mut(), null_mut(), null_mut());
         cu!(cuMemPoolCreate(&mut plain, &wanted));
         wanted.handleTypes = POSIX_FD;
@@ -201,8 +189,7 @@ fn a_pool_and_its_pointers_are_exported() {
         assert_eq!(imported, pool);
         let (mut address, mut again) = (0, 0);
         cu!(cuMemAllocFromPoolAsync(&mut address, 512, pool, null_mut()));
-        // SAFETY: the structure is plain data, for which zeroes are a value.
-        let mut data: sys::CUmemPoolPtrExportData = unsafe { std::mem::zeroed() };
+        let mut data = zeroed();
         cu!(cuMemPoolExportPointer(&mut data, address));
         cu!(cuMemPoolImportPointer(&mut again, imported, &mut data));
         assert_eq!(again, address);
@@ -214,12 +201,10 @@ fn a_pool_and_its_pointers_are_exported() {
 
 #[test]
 fn ipc_handles_are_counted() {
-    passes("", "share::ipc_handles_are_counted", || {
+    passes("", || {
         start();
         let address = allocate(4096);
-        // SAFETY: the structure is plain data, for which zeroes are a value.
-        let mut handle: sys::CUipcMemHandle = unsafe { std::mem::zeroed() };
-        let mut opened = 0;
+        let (mut handle, mut opened) = (zeroed(), 0);
         cu!(cuIpcOpenMemHandle_v2(&mut opened, handle, 1) => CUDA_ERROR_INVALID_HANDLE);
         cu!(cuIpcGetMemHandle(&mut handle, address));
         cu!(cuIpcOpenMemHandle_v2(&mut opened, handle, 0) => CUDA_ERROR_INVALID_VALUE);
@@ -229,13 +214,9 @@ fn ipc_handles_are_counted() {
         cu!(cuIpcCloseMemHandle(opened));
         cu!(cuIpcCloseMemHandle(opened));
         cu!(cuIpcCloseMemHandle(opened) => CUDA_ERROR_INVALID_VALUE);
-        // SAFETY: the structure is plain data, for which zeroes are a value.
-        let mut handle: sys::CUipcEventHandle = unsafe { std::mem::zeroed() };
+        cu!(cuIpcGetMemHandle(&mut handle, reserve(GRANULE)) => CUDA_ERROR_INVALID_VALUE);
+        let mut handle = zeroed();
         cu!(cuIpcGetEventHandle(&mut handle, event(6)));
         cu!(cuIpcGetEventHandle(&mut handle, event(2)) => CUDA_ERROR_INVALID_HANDLE);
-        let virtual_memory = reserve(GRANULE);
-        // SAFETY: the structure is plain data, for which zeroes are a value.
-        let mut handle: sys::CUipcMemHandle = unsafe { std::mem::zeroed() };
-        cu!(cuIpcGetMemHandle(&mut handle, virtual_memory) => CUDA_ERROR_INVALID_VALUE);
     });
 }

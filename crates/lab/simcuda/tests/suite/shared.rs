@@ -24,11 +24,10 @@ fn take_all() -> u64 {
 
 #[test]
 fn two_processes_never_hold_more_than_there_is_and_a_killed_one_holds_nothing() {
-    let name = "shared::two_processes_never_hold_more_than_there_is_and_a_killed_one_holds_nothing";
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("device");
     let conf = format!("memory:{}MiB,shared:{}", GRANULES as usize * GRANULE / MIB, file.display());
-    passes(&conf, name, || {
+    passes(&conf, || {
         let (mut reader, mut writer) = std::io::pipe().unwrap();
         // SAFETY: the driver is not in use yet; the child makes its own.
         let child = unsafe { libc::fork() };

@@ -16,7 +16,7 @@ fn time(calls: u32, mut body: impl FnMut()) -> u128 {
 
 #[test]
 fn a_call_costs_well_under_a_microsecond() {
-    passes("", "speed::a_call_costs_well_under_a_microsecond", || {
+    passes("", || {
         start();
         let event = event(2);
         let (address, handle) = (reserve(GRANULE), create(GRANULE));

@@ -10,7 +10,7 @@ const NO_TIMING: u32 = 2;
 
 #[test]
 fn time_passes_only_when_someone_waits() {
-    passes("", "streams::time_passes_only_when_someone_waits", || {
+    passes("", || {
         start();
         let (stream, before, after) = (stream(), event(0), event(0));
         cu!(cuEventRecord(before, stream));
@@ -33,7 +33,7 @@ fn time_passes_only_when_someone_waits() {
 
 #[test]
 fn a_program_that_polls_comes_to_an_end() {
-    passes("", "streams::a_program_that_polls_comes_to_an_end", || {
+    passes("", || {
         start();
         let (stream, event) = (stream(), event(NO_TIMING));
         launch(stream, 1_000_000_000);
@@ -46,8 +46,7 @@ fn a_program_that_polls_comes_to_an_end() {
 
 #[test]
 fn handles_are_recycled_at_once_and_identities_never() {
-    let test = "streams::handles_are_recycled_at_once_and_identities_never";
-    passes("stale_handles_end:false", test, || {
+    passes("stale_handles_end:false", || {
         start();
         let (mut first_id, mut second_id) = (0, 0);
         let first = stream();
@@ -67,7 +66,7 @@ fn handles_are_recycled_at_once_and_identities_never() {
 
 #[test]
 fn a_handle_of_another_kind_is_refused() {
-    passes("stale_handles_end:false", "streams::a_handle_of_another_kind_is_refused", || {
+    passes("stale_handles_end:false", || {
         start();
         let (stream, event) = (stream(), event(NO_TIMING));
         for nobody in [stream.cast::<c_void>(), null_mut(), 8 as *mut c_void, usize::MAX as _] {
@@ -83,8 +82,7 @@ fn a_handle_of_another_kind_is_refused() {
 
 #[test]
 fn a_stream_of_one_device_waits_for_an_event_of_another() {
-    let test = "streams::a_stream_of_one_device_waits_for_an_event_of_another";
-    passes("devices:2", test, || {
+    passes("devices:2", || {
         start();
         let (first, event) = (stream(), event(NO_TIMING));
         use_device(1);
@@ -102,7 +100,7 @@ fn a_stream_of_one_device_waits_for_an_event_of_another() {
 
 #[test]
 fn default_streams_are_two() {
-    passes("", "streams::default_streams_are_two", || {
+    passes("", || {
         start();
         let (legacy, own) = (1 as sys::CUstream, 2 as sys::CUstream);
         let id = |stream| {
@@ -128,7 +126,7 @@ fn default_streams_are_two() {
 
 #[test]
 fn host_functions_run_after_the_work_before_them() {
-    passes("", "streams::host_functions_run_after_the_work_before_them", || {
+    passes("", || {
         unsafe extern "C" fn look(place: *mut c_void) {
             // SAFETY: the test handed the place of a number in.
             unsafe { place.cast::<u64>().write(control("simcuda_now_ns", 0, 0)) };
@@ -145,7 +143,7 @@ fn host_functions_run_after_the_work_before_them() {
 
 #[test]
 fn a_stream_remembers_how_it_was_made() {
-    passes("", "streams::a_stream_remembers_how_it_was_made", || {
+    passes("", || {
         start();
         let mut stream = null_mut();
         cu!(cuStreamCreateWithPriority(&mut stream, 1, -9));

@@ -8,8 +8,8 @@ use std::ffi::{c_char, c_int, c_uint, c_ulonglong};
 
 use super::records::{Memory, Memory2, PciInfo, Process1, Process2, Utilization};
 use super::session::{
-    ARGUMENT_VERSION_MISMATCH, Device, INSUFFICIENT_SIZE, INVALID_ARGUMENT, NOT_SUPPORTED, Return,
-    SUCCESS, UNKNOWN, answer, answer_text, count,
+    ARGUMENT_VERSION_MISMATCH, Device, INSUFFICIENT_SIZE, INVALID_ARGUMENT, NOT_SUPPORTED, Outcome,
+    UNKNOWN, answer, answer_text, count,
 };
 use crate::driver;
 use crate::error;
@@ -21,8 +21,7 @@ const NVML_VERSION: &str = "13.580.65.06";
 const NOT_DIVIDED: c_uint = c_uint::MAX;
 
 fn attribute(number: c_int, place: c_int) -> c_int {
-    // SAFETY: takes no pointers.
-    unsafe { driver::simcuda_place_attribute(place, number) }
+    driver::simcuda_place_attribute(place, number)
 }
 
 /// Domain, bus and device of a device's address on the bus, each device on a bus of its own.
@@ -48,20 +47,18 @@ pub fn uuid(place: c_int) -> String {
     text
 }
 
-fn memory(place: c_int) -> Result<Memory, Return> {
-    // SAFETY: takes no pointers.
-    let total = unsafe { driver::simcuda_place_bytes(place) };
-    // SAFETY: takes no pointers.
-    let used = unsafe { driver::simcuda_place_used_bytes(place) };
-    Ok(Memory { total, free: total.saturating_sub(used), used })
+fn memory(place: c_int) -> Memory {
+    let total = driver::simcuda_place_bytes(place);
+    let used = driver::simcuda_place_used_bytes(place);
+    Memory { total, free: total.saturating_sub(used), used }
 }
 
-fn name(place: c_int) -> Result<String, Return> {
+fn name(place: c_int) -> String {
     let mut name = [0_u8; 96];
     // SAFETY: there is room for as many bytes as stated.
     unsafe { driver::simcuda_place_name(place, name.as_mut_ptr().cast(), 96) };
     let text = name.split(|byte| *byte == 0).next().unwrap_or_default();
-    Ok(String::from_utf8_lossy(text).into_owned())
+    String::from_utf8_lossy(text).into_owned()
 }
 
 fn pci_info(place: c_int) -> PciInfo {
@@ -85,69 +82,45 @@ fn pci_info(place: c_int) -> PciInfo {
     info
 }
 
-fn driver_version() -> Result<c_int, Return> {
-    let mut version = 0;
-    // SAFETY: the pointer is to a local.
-    match unsafe { driver::cuDriverGetVersion(&raw mut version) } {
-        error::SUCCESS => Ok(version),
-        _ => Err(UNKNOWN),
-    }
-}
-
 /// Exports questions about one device that have an answer of one type.
 macro_rules! questions {
-    ($($name:ident -> $type:ty = $answer:expr;)*) => {$(
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(device: Device, to: *mut $type) -> Return {
-            let answer_of: fn(c_int) -> Result<$type, Return> = $answer;
-            // SAFETY: the caller passes room for the answer.
-            unsafe { answer(to, || answer_of(device.place()?)) }
-        }
-    )*};
+    ($($name:ident -> $type:ty = $answer:expr;)*) => {
+        nvml! {$(
+            fn $name(device: Device, to: *mut $type) {
+                let answer_of: fn(c_int) -> $type = $answer;
+                // SAFETY: the caller passes room for the answer.
+                unsafe { answer(to, answer_of(device.place()?)) }
+            }
+        )*}
+    };
 }
 
 questions! {
-    nvmlDeviceGetIndex -> c_uint = |place| Ok(place.unsigned_abs());
-    nvmlDeviceGetMinorNumber -> c_uint = |place| Ok(place.unsigned_abs());
+    nvmlDeviceGetIndex -> c_uint = c_int::unsigned_abs;
+    nvmlDeviceGetMinorNumber -> c_uint = c_int::unsigned_abs;
     nvmlDeviceGetMemoryInfo -> Memory = memory;
-    nvmlDeviceGetUtilizationRates -> Utilization =
-        |_| Ok(Utilization { processors: 0, memory: 0 });
-    nvmlDeviceGetPciInfo_v3 -> PciInfo = |place| Ok(pci_info(place));
-    nvmlDeviceGetPciInfo_v2 -> PciInfo = |place| Ok(pci_info(place));
-    nvmlDeviceGetPciInfo -> PciInfo = |place| Ok(pci_info(place));
-    nvmlDeviceGetComputeMode -> c_int = |place| Ok(attribute(20, place));
-    nvmlDeviceGetPersistenceMode -> c_int = |_| Ok(1);
-    nvmlDeviceGetMultiGpuBoard -> c_uint = |_| Ok(0);
-    nvmlDeviceGetPowerUsage -> c_uint = |_| Ok(70_000);
-    nvmlDeviceGetNumGpuCores -> c_uint = |place| Ok(attribute(16, place).unsigned_abs() * 128);
-    nvmlDeviceIsMigDeviceHandle -> c_uint = |_| Ok(0);
-}
-
-/// Exports questions about one device that are answered with a text.
-macro_rules! texts {
-    ($($name:ident = $answer:expr;)*) => {$(
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(device: Device, to: *mut c_char, room: c_uint) -> Return {
-            let answer_of: fn(c_int) -> Result<String, Return> = $answer;
-            // SAFETY: the caller passes as much room as it states.
-            unsafe { answer_text(to, room, || answer_of(device.place()?)) }
-        }
-    )*};
-}
-
-texts! {
-    nvmlDeviceGetName = name;
-    nvmlDeviceGetUUID = |place| Ok(uuid(place));
+    nvmlDeviceGetUtilizationRates -> Utilization = |_| Utilization { processors: 0, memory: 0 };
+    nvmlDeviceGetPciInfo_v3 -> PciInfo = pci_info;
+    nvmlDeviceGetPciInfo_v2 -> PciInfo = pci_info;
+    nvmlDeviceGetPciInfo -> PciInfo = pci_info;
+    nvmlDeviceGetComputeMode -> c_int = |place| attribute(20, place);
+    nvmlDeviceGetPersistenceMode -> c_int = |_| 1;
+    nvmlDeviceGetMultiGpuBoard -> c_uint = |_| 0;
+    nvmlDeviceGetPowerUsage -> c_uint = |_| 70_000;
+    nvmlDeviceGetNumGpuCores -> c_uint = |place| attribute(16, place).unsigned_abs() * 128;
+    nvmlDeviceIsMigDeviceHandle -> c_uint = |_| 0;
 }
 
 /// Exports what a simulated device has nothing to say to, whatever was asked.
 macro_rules! unanswered {
-    ($($name:ident)*) => {$(
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $name(device: Device) -> Return {
-            device.place().map_or_else(|result| result, |_| NOT_SUPPORTED)
-        }
-    )*};
+    ($($name:ident)*) => {
+        nvml! {$(
+            fn $name(device: Device) {
+                device.place()?;
+                Err(NOT_SUPPORTED)
+            }
+        )*}
+    };
 }
 
 unanswered! {
@@ -165,166 +138,140 @@ unanswered! {
     nvmlDeviceGetFieldValues
 }
 
-/// Tells the memory in use, with a version in the record.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetMemoryInfo_v2(device: Device, to: *mut Memory2) -> Return {
-    // SAFETY: the caller passes a record or null.
-    let Some(record) = (unsafe { to.as_mut() }) else {
-        return INVALID_ARGUMENT;
-    };
-    if record.version != Memory2::VERSION {
-        return ARGUMENT_VERSION_MISMATCH;
-    }
-    match device.place().and_then(memory) {
-        Ok(Memory { total, free, used }) => {
-            *record = Memory2 { version: Memory2::VERSION, total, reserved: 0, free, used };
-            SUCCESS
-        }
-        Err(result) => result,
-    }
-}
-
-/// Tells a temperature; the sensor is the device's own.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetTemperature(
-    device: Device,
-    _sensor: c_int,
-    to: *mut c_uint,
-) -> Return {
-    // SAFETY: the caller passes room for a number.
-    unsafe { answer(to, || device.place().map(|_| 30)) }
-}
-
-/// Tells a clock in megahertz.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetClockInfo(
-    device: Device,
-    kind: c_int,
-    to: *mut c_uint,
-) -> Return {
-    const MEMORY: c_int = 2;
-    let khz = |place| attribute(if kind == MEMORY { 36 } else { 13 }, place).unsigned_abs();
-    // SAFETY: the caller passes room for a number.
-    unsafe { answer(to, || Ok(khz(device.place()?) / 1000)) }
-}
-
-/// Tells the compute capability.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetCudaComputeCapability(
-    device: Device,
-    major: *mut c_int,
-    minor: *mut c_int,
-) -> Return {
-    // SAFETY: the caller passes room for a number.
-    let first = unsafe { answer(major, || Ok(attribute(75, device.place()?))) };
-    if first != SUCCESS {
-        return first;
-    }
-    // SAFETY: the same.
-    unsafe { answer(minor, || Ok(attribute(76, device.place()?))) }
-}
-
-/// Tells whether two devices reach each other: 0 when they do, 2 when not.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetP2PStatus(
-    device: Device,
-    peer: Device,
-    _index: c_int,
-    to: *mut c_int,
-) -> Return {
-    let status = || {
-        let (device, peer) = (device.place()?, peer.place()?);
-        Ok(if device == peer { 2 } else { 0 })
-    };
-    // SAFETY: the caller passes room for a status.
-    unsafe { answer(to, status) }
-}
-
-/// Writes the list of processes, which is this one while it holds memory.
+/// Tells the processes that use a device, which is this one while it holds memory.
 unsafe fn processes<T>(
     device: Device,
     room: *mut c_uint,
     to: *mut T,
     entry: impl FnOnce(c_uint, c_ulonglong) -> T,
-) -> Return {
+) -> Outcome {
     // SAFETY: the caller passes a number or null.
-    let Some(room) = (unsafe { room.as_mut() }) else {
-        return INVALID_ARGUMENT;
-    };
-    let used = match device.place().and_then(memory) {
-        Ok(memory) => memory.used,
-        Err(result) => return result,
-    };
+    let room = unsafe { room.as_mut() }.ok_or(INVALID_ARGUMENT)?;
+    let used = memory(device.place()?).used;
     let had = std::mem::replace(room, c_uint::from(used > 0));
     if *room > had {
-        return INSUFFICIENT_SIZE;
+        return Err(INSUFFICIENT_SIZE);
     }
-    if used > 0 {
-        // SAFETY: the caller passes room for at least one entry, as it states.
-        unsafe { to.write(entry(std::process::id(), used)) };
-    }
-    SUCCESS
-}
-
-/// Lists the processes that use a device.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetComputeRunningProcesses(
-    device: Device,
-    room: *mut c_uint,
-    to: *mut Process1,
-) -> Return {
-    // SAFETY: the caller passes as much room as it states.
-    unsafe { processes(device, room, to, |pid, used| Process1 { pid, used }) }
-}
-
-/// The same with the parts of a divided device.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetComputeRunningProcesses_v3(
-    device: Device,
-    room: *mut c_uint,
-    to: *mut Process2,
-) -> Return {
-    let entry =
-        |pid, used| Process2 { pid, used, instance: NOT_DIVIDED, compute_instance: NOT_DIVIDED };
-    // SAFETY: the caller passes as much room as it states.
-    unsafe { processes(device, room, to, entry) }
-}
-
-/// The same; versions 2 and 3 are alike.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetComputeRunningProcesses_v2(
-    device: Device,
-    room: *mut c_uint,
-    to: *mut Process2,
-) -> Return {
-    // SAFETY: the contract is the same.
-    unsafe { nvmlDeviceGetComputeRunningProcesses_v3(device, room, to) }
+    // SAFETY: the caller passes room for at least one entry, as it states.
+    if used > 0 { unsafe { answer(to, entry(std::process::id(), used)) } } else { Ok(()) }
 }
 
 /// Tells the newest CUDA that the driver serves.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlSystemGetCudaDriverVersion_v2(to: *mut c_int) -> Return {
-    // SAFETY: the caller passes room for a number.
-    unsafe { answer(to, driver_version) }
+unsafe fn cuda_version(to: *mut c_int) -> Outcome {
+    let mut version = 0;
+    // SAFETY: the pointer is to a local.
+    match unsafe { driver::cuDriverGetVersion(&raw mut version) } {
+        // SAFETY: the caller passes room for a number.
+        error::SUCCESS => unsafe { answer(to, version) },
+        _ => Err(UNKNOWN),
+    }
 }
 
-/// The same.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlSystemGetCudaDriverVersion(to: *mut c_int) -> Return {
-    // SAFETY: the contract is the same.
-    unsafe { nvmlSystemGetCudaDriverVersion_v2(to) }
+/// A process with the parts of a divided device.
+fn undivided(pid: c_uint, used: c_ulonglong) -> Process2 {
+    Process2 { pid, used, instance: NOT_DIVIDED, compute_instance: NOT_DIVIDED }
 }
 
-/// Tells the driver's version.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlSystemGetDriverVersion(to: *mut c_char, room: c_uint) -> Return {
-    // SAFETY: the caller passes as much room as it states.
-    unsafe { answer_text(to, room, || count().map(|_| DRIVER_VERSION.to_owned())) }
-}
+nvml! {
+    /// Tells a device's name.
+    fn nvmlDeviceGetName(device: Device, to: *mut c_char, room: c_uint) {
+        // SAFETY: the caller passes as much room as it states.
+        unsafe { answer_text(to, room, &name(device.place()?)) }
+    }
 
-/// Tells NVML's version.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlSystemGetNVMLVersion(to: *mut c_char, room: c_uint) -> Return {
-    // SAFETY: the caller passes as much room as it states.
-    unsafe { answer_text(to, room, || Ok(NVML_VERSION.to_owned())) }
+    /// Tells a device's unique name.
+    fn nvmlDeviceGetUUID(device: Device, to: *mut c_char, room: c_uint) {
+        // SAFETY: the caller passes as much room as it states.
+        unsafe { answer_text(to, room, &uuid(device.place()?)) }
+    }
+
+    /// Tells the memory in use, with a version in the record.
+    fn nvmlDeviceGetMemoryInfo_v2(device: Device, to: *mut Memory2) {
+        // SAFETY: the caller passes a record or null.
+        let record = unsafe { to.as_mut() }.ok_or(INVALID_ARGUMENT)?;
+        if record.version != Memory2::VERSION {
+            return Err(ARGUMENT_VERSION_MISMATCH);
+        }
+        let Memory { total, free, used } = memory(device.place()?);
+        *record = Memory2 { version: Memory2::VERSION, total, reserved: 0, free, used };
+        Ok(())
+    }
+
+    /// Tells a temperature; the sensor is the device's own.
+    fn nvmlDeviceGetTemperature(device: Device, _sensor: c_int, to: *mut c_uint) {
+        device.place()?;
+        // SAFETY: the caller passes room for a number.
+        unsafe { answer(to, 30) }
+    }
+
+    /// Tells a clock in megahertz.
+    fn nvmlDeviceGetClockInfo(device: Device, kind: c_int, to: *mut c_uint) {
+        const MEMORY: c_int = 2;
+        let khz = attribute(if kind == MEMORY { 36 } else { 13 }, device.place()?).unsigned_abs();
+        // SAFETY: the caller passes room for a number.
+        unsafe { answer(to, khz / 1000) }
+    }
+
+    /// Tells the compute capability.
+    fn nvmlDeviceGetCudaComputeCapability(device: Device, major: *mut c_int, minor: *mut c_int) {
+        let place = device.place()?;
+        // SAFETY: the caller passes room for a number.
+        unsafe { answer(major, attribute(75, place)) }?;
+        // SAFETY: the same.
+        unsafe { answer(minor, attribute(76, place)) }
+    }
+
+    /// Tells whether two devices reach each other: 0 when they do, 2 when not.
+    fn nvmlDeviceGetP2PStatus(device: Device, peer: Device, _index: c_int, to: *mut c_int) {
+        let is_same = device.place()? == peer.place()?;
+        // SAFETY: the caller passes room for a status.
+        unsafe { answer(to, if is_same { 2 } else { 0 }) }
+    }
+
+    /// Lists the processes that use a device.
+    fn nvmlDeviceGetComputeRunningProcesses(device: Device, room: *mut c_uint, to: *mut Process1) {
+        // SAFETY: the caller passes as much room as it states.
+        unsafe { processes(device, room, to, |pid, used| Process1 { pid, used }) }
+    }
+
+    /// The same with the parts of a divided device.
+    fn nvmlDeviceGetComputeRunningProcesses_v2(
+        device: Device, room: *mut c_uint, to: *mut Process2
+    ) {
+        // SAFETY: the caller passes as much room as it states.
+        unsafe { processes(device, room, to, undivided) }
+    }
+
+    /// The same; versions 2 and 3 are alike.
+    fn nvmlDeviceGetComputeRunningProcesses_v3(
+        device: Device, room: *mut c_uint, to: *mut Process2
+    ) {
+        // SAFETY: the caller passes as much room as it states.
+        unsafe { processes(device, room, to, undivided) }
+    }
+
+    /// Tells the newest CUDA that the driver serves.
+    fn nvmlSystemGetCudaDriverVersion_v2(to: *mut c_int) {
+        // SAFETY: the caller passes room for a number.
+        unsafe { cuda_version(to) }
+    }
+
+    /// The same.
+    fn nvmlSystemGetCudaDriverVersion(to: *mut c_int) {
+        // SAFETY: the caller passes room for a number.
+        unsafe { cuda_version(to) }
+    }
+
+    /// Tells the driver's version.
+    fn nvmlSystemGetDriverVersion(to: *mut c_char, room: c_uint) {
+        count()?;
+        // SAFETY: the caller passes as much room as it states.
+        unsafe { answer_text(to, room, DRIVER_VERSION) }
+    }
+
+    /// Tells NVML's version.
+    fn nvmlSystemGetNVMLVersion(to: *mut c_char, room: c_uint) {
+        // SAFETY: the caller passes as much room as it states.
+        unsafe { answer_text(to, room, NVML_VERSION) }
+    }
 }

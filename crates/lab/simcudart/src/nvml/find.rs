@@ -3,47 +3,38 @@
 use std::ffi::{CStr, c_char, c_int, c_uint};
 
 use super::answers;
-use super::session::{Device, INVALID_ARGUMENT, NOT_FOUND, Return, answer, count};
+use super::session::{Device, INVALID_ARGUMENT, NOT_FOUND, Outcome, answer, count};
 
-/// Tells how many devices there are.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetCount_v2(to: *mut c_uint) -> Return {
-    // SAFETY: the caller passes room for a number.
-    unsafe { answer(to, || Ok(count()?.unsigned_abs())) }
-}
+nvml! {
+    /// Tells how many devices there are.
+    fn nvmlDeviceGetCount_v2(to: *mut c_uint) {
+        // SAFETY: the caller passes room for a number.
+        unsafe { answer(to, count()?.unsigned_abs()) }
+    }
 
-/// Finds a device by its number.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetHandleByIndex_v2(index: c_uint, to: *mut Device) -> Return {
-    let find = || {
+    /// Finds a device by its number.
+    fn nvmlDeviceGetHandleByIndex_v2(index: c_uint, to: *mut Device) {
         let count = count()?;
         let place = c_int::try_from(index).ok().filter(|place| *place < count);
-        place.map(Device::of).ok_or(INVALID_ARGUMENT)
-    };
-    // SAFETY: the caller passes room for a handle.
-    unsafe { answer(to, find) }
-}
+        // SAFETY: the caller passes room for a handle.
+        unsafe { answer(to, Device::of(place.ok_or(INVALID_ARGUMENT)?)) }
+    }
 
-/// Finds a device by its address on the bus, with or without leading zeros of the domain.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetHandleByPciBusId_v2(
-    id: *const c_char,
-    to: *mut Device,
-) -> Return {
-    // SAFETY: the caller passes a string.
-    let find = || unsafe { find(id, answers::address, parse_place) };
-    // SAFETY: the caller passes room for a handle.
-    unsafe { answer(to, find) }
-}
+    /// Finds a device by its address on the bus, with or without leading zeros of the domain.
+    fn nvmlDeviceGetHandleByPciBusId_v2(id: *const c_char, to: *mut Device) {
+        // SAFETY: the caller passes a string.
+        let found = unsafe { find(id, answers::address, parse_place) }?;
+        // SAFETY: the caller passes room for a handle.
+        unsafe { answer(to, found) }
+    }
 
-/// Finds a device by its unique name.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetHandleByUUID(id: *const c_char, to: *mut Device) -> Return {
-    let same = |text: &str| Some(text.to_owned());
-    // SAFETY: the caller passes a string.
-    let find = || unsafe { find(id, answers::uuid, same) };
-    // SAFETY: the caller passes room for a handle.
-    unsafe { answer(to, find) }
+    /// Finds a device by its unique name.
+    fn nvmlDeviceGetHandleByUUID(id: *const c_char, to: *mut Device) {
+        // SAFETY: the caller passes a string.
+        let found = unsafe { find(id, answers::uuid, |text| Some(text.to_owned())) }?;
+        // SAFETY: the caller passes room for a handle.
+        unsafe { answer(to, found) }
+    }
 }
 
 /// The device of which something is what a text says.
@@ -51,7 +42,7 @@ unsafe fn find<T: PartialEq>(
     text: *const c_char,
     of: impl Fn(c_int) -> T,
     parse: impl Fn(&str) -> Option<T>,
-) -> Result<Device, Return> {
+) -> Outcome<Device> {
     let count = count()?;
     if text.is_null() {
         return Err(INVALID_ARGUMENT);

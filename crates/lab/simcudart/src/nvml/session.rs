@@ -10,6 +10,8 @@ use crate::driver;
 
 /// A result of NVML.
 pub(super) type Return = c_int;
+/// What a call comes to.
+pub(super) type Outcome<T = ()> = Result<T, Return>;
 pub(super) const SUCCESS: Return = 0;
 const UNINITIALIZED: Return = 1;
 pub(super) const INVALID_ARGUMENT: Return = 2;
@@ -33,12 +35,11 @@ impl Device {
     }
 
     /// The number on the machine, if NVML was started and there is such a device.
-    pub(super) fn place(self) -> Result<c_int, Return> {
+    pub(super) fn place(self) -> Outcome<c_int> {
         let count = count()?;
         let place = self.0.addr().checked_sub(1).and_then(|at| c_int::try_from(at).ok());
         let place = place.filter(|place| *place < count).ok_or(INVALID_ARGUMENT)?;
-        // SAFETY: takes no pointers.
-        let is_told = unsafe { driver::simcuda_place_is_told(place) } != 0;
+        let is_told = driver::simcuda_place_is_told(place) != 0;
         is_told.then_some(place).ok_or(NO_PERMISSION)
     }
 }
@@ -46,32 +47,26 @@ impl Device {
 /// How many more starts there were than ends.
 static STARTS: AtomicU32 = AtomicU32::new(0);
 
-/// Starts NVML.
-#[unsafe(no_mangle)]
-pub extern "C" fn nvmlInit_v2() -> Return {
+fn start() -> Outcome {
     STARTS.fetch_add(1, Ordering::AcqRel);
-    SUCCESS
+    Ok(())
 }
 
-/// Starts NVML.
-#[unsafe(no_mangle)]
-pub extern "C" fn nvmlInit() -> Return {
-    nvmlInit_v2()
-}
+nvml! {
+    /// Starts NVML.
+    fn nvmlInit_v2() { start() }
 
-/// Starts NVML; the flags change nothing where there are devices.
-#[unsafe(no_mangle)]
-pub extern "C" fn nvmlInitWithFlags(_flags: c_uint) -> Return {
-    nvmlInit_v2()
-}
+    /// Starts NVML.
+    fn nvmlInit() { start() }
 
-/// Ends NVML once it was called as often as the start.
-#[unsafe(no_mangle)]
-pub extern "C" fn nvmlShutdown() -> Return {
-    let less = |starts: u32| starts.checked_sub(1);
-    match STARTS.fetch_update(Ordering::AcqRel, Ordering::Acquire, less) {
-        Ok(_) => SUCCESS,
-        Err(_) => UNINITIALIZED,
+    /// Starts NVML; the flags change nothing where there are devices.
+    fn nvmlInitWithFlags(_flags: c_uint) { start() }
+
+    /// Ends NVML once it was called as often as the start.
+    fn nvmlShutdown() {
+        let less = |starts: u32| starts.checked_sub(1);
+        let ended = STARTS.fetch_update(Ordering::AcqRel, Ordering::Acquire, less);
+        ended.map(drop).map_err(|_| UNINITIALIZED)
     }
 }
 
@@ -94,42 +89,43 @@ pub extern "C" fn nvmlErrorString(result: Return) -> *const c_char {
 }
 
 /// The number of devices, once NVML was started.
-pub(super) fn count() -> Result<c_int, Return> {
+pub(super) fn count() -> Outcome<c_int> {
     if STARTS.load(Ordering::Acquire) == 0 {
         return Err(UNINITIALIZED);
     }
-    // SAFETY: takes no pointers.
-    Ok(unsafe { driver::simcuda_place_count() })
+    Ok(driver::simcuda_place_count())
 }
 
-/// Writes an answer where the caller wants it, or tells why there is none.
-pub(super) unsafe fn answer<T>(to: *mut T, value: impl FnOnce() -> Result<T, Return>) -> Return {
+/// What every function ends with.
+pub(super) fn finish(body: impl FnOnce() -> Outcome) -> Return {
+    body().err().unwrap_or(SUCCESS)
+}
+
+/// Writes an answer where the caller wants it; null is refused.
+///
+/// # Safety
+///
+/// The pointer is null, or there is room for the answer.
+pub(super) unsafe fn answer<T>(to: *mut T, value: T) -> Outcome {
     if to.is_null() {
-        return INVALID_ARGUMENT;
+        return Err(INVALID_ARGUMENT);
     }
-    match value() {
-        Ok(value) => {
-            // SAFETY: the caller passes room for the answer.
-            unsafe { to.write(value) };
-            SUCCESS
-        }
-        Err(result) => result,
-    }
+    // SAFETY: the caller passes room for the answer.
+    unsafe { to.write(value) };
+    Ok(())
 }
 
 /// Writes a text with its final zero, if there is room.
-pub(super) unsafe fn answer_text(
-    to: *mut c_char,
-    room: c_uint,
-    text: impl FnOnce() -> Result<String, Return>,
-) -> Return {
-    let text = match text() {
-        _ if to.is_null() => return INVALID_ARGUMENT,
-        Ok(text) => text,
-        Err(result) => return result,
-    };
+///
+/// # Safety
+///
+/// The pointer is null, or there is as much room as stated.
+pub(super) unsafe fn answer_text(to: *mut c_char, room: c_uint, text: &str) -> Outcome {
+    if to.is_null() {
+        return Err(INVALID_ARGUMENT);
+    }
     if text.len() >= usize::try_from(room).unwrap_or(0) {
-        return INSUFFICIENT_SIZE;
+        return Err(INSUFFICIENT_SIZE);
     }
     // SAFETY: there is room for the text and a zero, as was just checked.
     unsafe { to.copy_from_nonoverlapping(text.as_ptr().cast(), text.len()) };
@@ -137,5 +133,5 @@ pub(super) unsafe fn answer_text(
     let end = unsafe { to.add(text.len()) };
     // SAFETY: the same.
     unsafe { end.write(0) };
-    SUCCESS
+    Ok(())
 }

@@ -5,13 +5,9 @@ use std::ptr;
 use std::sync::LazyLock;
 use std::thread;
 
-use crate::library::Runtime;
+use crate::library::{Runtime, function};
 
 static RUNTIME: LazyLock<Option<Runtime>> = LazyLock::new(|| Runtime::load("13"));
-
-type Malloc = extern "C" fn(*mut *mut c_void, usize) -> c_int;
-type Free = extern "C" fn(*mut c_void) -> c_int;
-type Copy = extern "C" fn(*mut c_void, *const c_void, usize, c_int) -> c_int;
 
 const INVALID_VALUE: c_int = 1;
 const INVALID_DEVICE: c_int = 101;
@@ -26,8 +22,8 @@ fn in_fresh_thread(test: fn(&'static Runtime)) {
 #[test]
 fn memory_is_taken_on_first_use_and_given_back() {
     in_fresh_thread(|runtime| {
-        let (malloc, free): (Malloc, Free) =
-            (runtime.function(c"cudaMalloc"), runtime.function(c"cudaFree"));
+        let malloc = function!(runtime.cudaMalloc(*mut *mut c_void, usize));
+        let free = function!(runtime.cudaFree(*mut c_void));
         let mut address = ptr::null_mut();
         assert_eq!(malloc(&raw mut address, 1 << 20), 0);
         assert!(!address.is_null());
@@ -47,7 +43,7 @@ fn memory_is_taken_on_first_use_and_given_back() {
 #[test]
 fn the_last_error_is_the_threads_own_and_is_told_once() {
     in_fresh_thread(|runtime| {
-        let set: extern "C" fn(c_int) -> c_int = runtime.function(c"cudaSetDevice");
+        let set = function!(runtime.cudaSetDevice(c_int));
         assert_eq!(set(99), INVALID_DEVICE);
         assert_eq!(set(-1), INVALID_DEVICE);
         let other = thread::spawn(move || runtime.call(c"cudaPeekAtLastError"));
@@ -85,34 +81,19 @@ static KERNEL: c_int = 0;
 #[test]
 fn a_kernel_is_launched_once_it_is_registered_and_fits() {
     in_fresh_thread(|runtime| {
-        type Register = extern "C" fn(
-            *mut *mut c_void,
-            *const c_void,
-            *mut c_char,
-            *const c_char,
-            c_int,
-            *mut c_void,
-            *mut c_void,
-            *mut c_void,
-            *mut c_void,
-            *mut c_int,
-        );
-        type Launch = extern "C" fn(
-            *const c_void,
-            Dimensions,
-            Dimensions,
-            *mut *mut c_void,
-            usize,
-            *mut c_void,
-        ) -> c_int;
-        let launch: Launch = runtime.function(c"cudaLaunchKernel");
+        let launch = function!(runtime.cudaLaunchKernel(
+            *const c_void, Dimensions, Dimensions, *mut *mut c_void, usize, *mut c_void
+        ));
         let kernel = (&raw const KERNEL).cast();
         let launch = |grid, block, shared_bytes| {
             let (grid, block) = (Dimensions(grid, 1, 1), Dimensions(block, 1, 1));
             launch(kernel, grid, block, ptr::null_mut(), shared_bytes, ptr::null_mut())
         };
         assert_eq!(launch(1, 32, 0), 98, "not registered");
-        let register: Register = runtime.function(c"__cudaRegisterFunction");
+        let register = function!(runtime.__cudaRegisterFunction(
+            *mut *mut c_void, *const c_void, *mut c_char, *const c_char, c_int,
+            *mut c_void, *mut c_void, *mut c_void, *mut c_void, *mut c_int
+        ) -> ());
         let (none, no_name) = (ptr::null_mut(), ptr::null_mut());
         let name = c"kernel".as_ptr();
         let binary = ptr::null_mut();
@@ -128,11 +109,12 @@ fn a_kernel_is_launched_once_it_is_registered_and_fits() {
 #[test]
 fn a_call_configuration_is_taken_back_as_it_was_given() {
     in_fresh_thread(|runtime| {
-        type Push = extern "C" fn(Dimensions, Dimensions, usize, *mut c_void) -> c_uint;
-        type Pop =
-            extern "C" fn(*mut Dimensions, *mut Dimensions, *mut usize, *mut *mut c_void) -> c_int;
-        let push: Push = runtime.function(c"__cudaPushCallConfiguration");
-        let pop: Pop = runtime.function(c"__cudaPopCallConfiguration");
+        let push = function!(runtime.__cudaPushCallConfiguration(
+            Dimensions, Dimensions, usize, *mut c_void
+        ));
+        let pop = function!(runtime.__cudaPopCallConfiguration(
+            *mut Dimensions, *mut Dimensions, *mut usize, *mut *mut c_void
+        ));
         let (mut grid, mut block) = (Dimensions(0, 0, 0), Dimensions(0, 0, 0));
         let (mut shared_bytes, mut stream) = (0, ptr::null_mut());
         let stream_given = ptr::without_provenance_mut(1);
@@ -151,25 +133,19 @@ static SYMBOL: c_int = 0;
 #[test]
 fn a_symbol_keeps_what_is_copied_to_it() {
     in_fresh_thread(|runtime| {
-        type Register = extern "C" fn(
-            *mut *mut c_void,
-            *const c_void,
-            *mut c_char,
-            *const c_char,
-            c_int,
-            usize,
-            c_int,
-            c_int,
-        );
-        type To = extern "C" fn(*const c_void, *const c_void, usize, usize, c_int) -> c_int;
-        type From = extern "C" fn(*mut c_void, *const c_void, usize, usize, c_int) -> c_int;
         let symbol = (&raw const SYMBOL).cast();
-        let (to, from): (To, From) =
-            (runtime.function(c"cudaMemcpyToSymbol"), runtime.function(c"cudaMemcpyFromSymbol"));
+        let to = function!(runtime.cudaMemcpyToSymbol(
+            *const c_void, *const c_void, usize, usize, c_int
+        ));
+        let from = function!(runtime.cudaMemcpyFromSymbol(
+            *mut c_void, *const c_void, usize, usize, c_int
+        ));
         let given = [1_u8, 2, 3, 4];
         let mut taken = [0_u8; 4];
         assert_eq!(to(symbol, given.as_ptr().cast(), 4, 0, 1), 13, "not registered");
-        let register: Register = runtime.function(c"__cudaRegisterVar");
+        let register = function!(runtime.__cudaRegisterVar(
+            *mut *mut c_void, *const c_void, *mut c_char, *const c_char, c_int, usize, c_int, c_int
+        ) -> ());
         register(ptr::null_mut(), symbol, ptr::null_mut(), c"symbol".as_ptr(), 0, 8, 0, 0);
         assert_eq!(to(symbol, given.as_ptr().cast(), 4, 4, 1), 0);
         assert_eq!(to(symbol, given.as_ptr().cast(), 4, 5, 1), INVALID_VALUE, "past its end");
@@ -181,7 +157,7 @@ fn a_symbol_keeps_what_is_copied_to_it() {
 #[test]
 fn a_copy_states_a_direction_that_exists() {
     in_fresh_thread(|runtime| {
-        let copy: Copy = runtime.function(c"cudaMemcpy");
+        let copy = function!(runtime.cudaMemcpy(*mut c_void, *const c_void, usize, c_int));
         let (from, mut to) = ([7_u8; 16], [0_u8; 16]);
         assert_eq!(copy(to.as_mut_ptr().cast(), from.as_ptr().cast(), 16, 9), 21);
         assert_eq!(copy(to.as_mut_ptr().cast(), from.as_ptr().cast(), 16, 0), 0);
@@ -200,23 +176,17 @@ fn an_address_is_told_apart() {
         reserved: [u64; 8],
     }
     in_fresh_thread(|runtime| {
-        type Get = extern "C" fn(*mut Attributes, *const c_void) -> c_int;
-        let get: Get = runtime.function(c"cudaPointerGetAttributes");
+        let get = function!(runtime.cudaPointerGetAttributes(*mut Attributes, *const c_void));
         let ask = |address: *mut c_void| {
-            let null = ptr::null_mut();
-            let mut told = Attributes {
-                kind: -1,
-                device: -1,
-                device_address: null,
-                host_address: null,
-                reserved: [3; 8],
-            };
+            let (device_address, host_address) = (ptr::null_mut(), ptr::null_mut());
+            let (kind, device, reserved) = (-1, -1, [3; 8]);
+            let mut told = Attributes { kind, device, device_address, host_address, reserved };
             assert_eq!(get(&raw mut told, address), 0);
             assert_eq!(told.reserved, [3; 8], "room that CUDA 12 does not give");
             (told.kind, told.device, told.device_address, told.host_address)
         };
-        let (malloc, host): (Malloc, Malloc) =
-            (runtime.function(c"cudaMalloc"), runtime.function(c"cudaMallocHost"));
+        let malloc = function!(runtime.cudaMalloc(*mut *mut c_void, usize));
+        let host = function!(runtime.cudaMallocHost(*mut *mut c_void, usize));
         let (mut device, mut pinned) = (ptr::null_mut(), ptr::null_mut());
         assert_eq!(malloc(&raw mut device, 4096), 0);
         assert_eq!(host(&raw mut pinned, 4096), 0);
@@ -225,8 +195,8 @@ fn an_address_is_told_apart() {
         let mut own = 0;
         let own = (&raw mut own).cast();
         assert_eq!(ask(own), (0, -2, ptr::null_mut(), own));
-        let (free, free_host): (Free, Free) =
-            (runtime.function(c"cudaFree"), runtime.function(c"cudaFreeHost"));
+        let free = function!(runtime.cudaFree(*mut c_void));
+        let free_host = function!(runtime.cudaFreeHost(*mut c_void));
         assert_eq!((free(device), free_host(pinned)), (0, 0));
     });
 }
@@ -243,9 +213,9 @@ fn what_is_not_there_refuses_and_harms_nothing() {
 #[test]
 fn a_function_of_the_driver_is_found_by_name() {
     in_fresh_thread(|runtime| {
-        type Find =
-            extern "C" fn(*const c_char, *mut *mut c_void, c_uint, u64, *mut c_int) -> c_int;
-        let find: Find = runtime.function(c"cudaGetDriverEntryPointByVersion");
+        let find = function!(runtime.cudaGetDriverEntryPointByVersion(
+            *const c_char, *mut *mut c_void, c_uint, u64, *mut c_int
+        ));
         let find = |name: &CStr, told: *mut c_int| {
             let mut function = ptr::null_mut();
             let status = find(name.as_ptr(), &raw mut function, 12_000, 0, told);

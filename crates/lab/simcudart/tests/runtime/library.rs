@@ -4,6 +4,19 @@ use std::ffi::{CStr, CString, c_int, c_void};
 use std::mem::size_of;
 use std::path::PathBuf;
 
+/// A function of a library, with the types of its arguments, and of its result if that is no
+/// status.
+macro_rules! function {
+    ($library:ident.$name:ident($($argument:ty),* $(,)?)) => {
+        function!($library.$name($($argument),*) -> std::ffi::c_int)
+    };
+    ($library:ident.$name:ident($($argument:ty),* $(,)?) -> $result:ty) => {{
+        let name = std::ffi::CString::new(stringify!($name)).unwrap();
+        $library.function::<extern "C" fn($($argument),*) -> $result>(&name)
+    }};
+}
+pub(crate) use function;
+
 /// A library of the simulated runtime.
 pub struct Runtime(*mut c_void);
 

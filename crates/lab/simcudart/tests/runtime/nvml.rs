@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
 use std::process::Command;
 use std::ptr;
 
-use crate::library::Runtime;
+use crate::library::{Runtime, function};
 
 /// Set in a process of the test's own.
 const OWN: &str = "DRYSTONE_NVML_TEST";
@@ -16,14 +16,8 @@ fn where_nvml_is_forbidden_it_starts_and_tells_of_no_device() {
     let name = "nvml::where_nvml_is_forbidden_it_starts_and_tells_of_no_device";
     if env::var_os(OWN).is_some() {
         assert_eq!(nvml.call(c"nvmlInit_v2"), 0);
-        let find: extern "C" fn(c_uint, *mut *mut c_void) -> c_int =
-            nvml.function(c"nvmlDeviceGetHandleByIndex_v2");
-        let memory_of: extern "C" fn(*mut c_void, *mut [c_ulonglong; 3]) -> c_int =
-            nvml.function(c"nvmlDeviceGetMemoryInfo");
-        let (mut device, mut memory) = (ptr::null_mut(), [0; 3]);
-        let found = find(0, &raw mut device);
         // NVML_ERROR_NO_PERMISSION, by whichever call needs the device.
-        assert_eq!(if found == 0 { memory_of(device, &raw mut memory) } else { found }, 4);
+        assert_eq!(memory_of(&nvml, 0), Err(4));
         return;
     }
     let mut own = Command::new(env::current_exe().unwrap());
@@ -33,25 +27,29 @@ fn where_nvml_is_forbidden_it_starts_and_tells_of_no_device() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }
 
+/// The memory of a device, or the first error.
+fn memory_of(nvml: &Runtime, index: c_uint) -> Result<[c_ulonglong; 3], c_int> {
+    let find = function!(nvml.nvmlDeviceGetHandleByIndex_v2(c_uint, *mut *mut c_void));
+    let ask = function!(nvml.nvmlDeviceGetMemoryInfo(*mut c_void, *mut [c_ulonglong; 3]));
+    let (mut device, mut memory) = (ptr::null_mut(), [0; 3]);
+    let told = match find(index, &raw mut device) {
+        0 => ask(device, &raw mut memory),
+        error => error,
+    };
+    if told == 0 { Ok(memory) } else { Err(told) }
+}
+
 /// Asks NVML, then starts CUDA in a forked child. Returns devices as NVML counts them, and what
 /// `cuInit` said in the child.
 fn ask_and_fork(nvml: &Runtime) -> (c_uint, c_int) {
     assert_eq!(nvml.call(c"nvmlInit_v2"), 0);
-    let count_of: extern "C" fn(*mut c_uint) -> c_int = nvml.function(c"nvmlDeviceGetCount_v2");
-    let find: extern "C" fn(c_uint, *mut *mut c_void) -> c_int =
-        nvml.function(c"nvmlDeviceGetHandleByIndex_v2");
-    let memory_of: extern "C" fn(*mut c_void, *mut [c_ulonglong; 3]) -> c_int =
-        nvml.function(c"nvmlDeviceGetMemoryInfo");
     let mut count = 0;
-    assert_eq!(count_of(&raw mut count), 0);
+    assert_eq!(function!(nvml.nvmlDeviceGetCount_v2(*mut c_uint))(&raw mut count), 0);
     for index in 0..count {
-        let (mut device, mut memory) = (ptr::null_mut(), [0; 3]);
-        assert_eq!(find(index, &raw mut device), 0);
-        assert_eq!(memory_of(device, &raw mut memory), 0);
-        assert_eq!(memory, [8 << 30, 8 << 30, 0]);
+        assert_eq!(memory_of(nvml, index), Ok([8 << 30, 8 << 30, 0]));
     }
     let cuda = Runtime::open("libcuda.so.1").unwrap();
-    let init: extern "C" fn(c_uint) -> c_int = cuda.function(c"cuInit");
+    let init = function!(cuda.cuInit(c_uint));
     // SAFETY: this process has one thread.
     let child = unsafe { libc::fork() };
     if child == 0 {

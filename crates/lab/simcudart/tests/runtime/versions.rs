@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_int, c_uint, c_void};
 
-use crate::library::Runtime;
+use crate::library::{Runtime, function};
 
 type GetProperties = extern "C" fn(*mut u8, c_int) -> c_int;
 
@@ -47,13 +47,11 @@ fn properties_are_laid_out_for_each_version() {
 /// As PyTorch asks where an expandable segment begins in a capture.
 #[test]
 fn properties_may_be_asked_for_in_a_capture() {
-    type Begin = extern "C" fn(*mut c_void, c_int) -> c_int;
     let Some(runtime) = Runtime::load("13") else { return };
-    let create: extern "C" fn(*mut *mut c_void) -> c_int = runtime.function(c"cudaStreamCreate");
-    let begin: Begin = runtime.function(c"cudaStreamBeginCapture");
-    let get: GetProperties = runtime.function(c"cudaGetDeviceProperties");
-    let end: extern "C" fn(*mut c_void, *mut *mut c_void) -> c_int =
-        runtime.function(c"cudaStreamEndCapture");
+    let create = function!(runtime.cudaStreamCreate(*mut *mut c_void));
+    let begin = function!(runtime.cudaStreamBeginCapture(*mut c_void, c_int));
+    let get = function!(runtime.cudaGetDeviceProperties(*mut u8, c_int));
+    let end = function!(runtime.cudaStreamEndCapture(*mut c_void, *mut *mut c_void));
     let (mut stream, mut graph) = (std::ptr::null_mut(), std::ptr::null_mut());
     assert_eq!(create(&raw mut stream), 0);
     assert_eq!(begin(stream, 0), 0);
@@ -66,22 +64,16 @@ fn properties_may_be_asked_for_in_a_capture() {
 /// As NCCL has a graph keep what a captured collective uses.
 #[test]
 fn graphs_keep_objects_of_the_program() {
-    type Create = extern "C" fn(
-        *mut *mut c_void,
-        *mut c_void,
-        Option<extern "C" fn(*mut c_void)>,
-        c_uint,
-        c_uint,
-    ) -> c_int;
-    type Retain = extern "C" fn(*mut c_void, *mut c_void, c_uint, c_uint) -> c_int;
     extern "C" fn end(_: *mut c_void) {}
     let Some(runtime) = Runtime::load("13") else { return };
-    let new_graph: extern "C" fn(*mut *mut c_void, c_uint) -> c_int =
-        runtime.function(c"cudaGraphCreate");
-    let create: Create = runtime.function(c"cudaUserObjectCreate");
-    let retain: Retain = runtime.function(c"cudaGraphRetainUserObject");
-    let release: extern "C" fn(*mut c_void, *mut c_void, c_uint) -> c_int =
-        runtime.function(c"cudaGraphReleaseUserObject");
+    let new_graph = function!(runtime.cudaGraphCreate(*mut *mut c_void, c_uint));
+    let create = function!(runtime.cudaUserObjectCreate(
+        *mut *mut c_void, *mut c_void, Option<extern "C" fn(*mut c_void)>, c_uint, c_uint
+    ));
+    let retain = function!(runtime.cudaGraphRetainUserObject(
+        *mut c_void, *mut c_void, c_uint, c_uint
+    ));
+    let release = function!(runtime.cudaGraphReleaseUserObject(*mut c_void, *mut c_void, c_uint));
     let (mut graph, mut object) = (std::ptr::null_mut(), std::ptr::null_mut());
     assert_eq!(new_graph(&raw mut graph, 0), 0);
     assert_eq!(create(&raw mut object, graph, Some(end), 1, 1), 0);
@@ -92,27 +84,20 @@ fn graphs_keep_objects_of_the_program() {
 
 #[test]
 fn captures_are_told_as_each_version_asks() {
-    type CaptureInfo12 = extern "C" fn(*mut c_void, *mut c_int, *mut u64) -> c_int;
-    type CaptureInfo13 = extern "C" fn(
-        *mut c_void,
-        *mut c_int,
-        *mut u64,
-        *mut *mut c_void,
-        *mut *const *mut c_void,
-        *mut *const c_void,
-        *mut usize,
-    ) -> c_int;
     let (mut status, mut id) = (-1, 0);
     let Some(runtime) = Runtime::load("12") else { return };
-    let told: CaptureInfo12 = runtime.function(c"cudaStreamGetCaptureInfo");
-    assert_eq!(told(std::ptr::null_mut(), &raw mut status, &raw mut id), 0);
+    let tell = function!(runtime.cudaStreamGetCaptureInfo(*mut c_void, *mut c_int, *mut u64));
+    assert_eq!(tell(std::ptr::null_mut(), &raw mut status, &raw mut id), 0);
     assert_eq!(status, 0);
     let Some(runtime) = Runtime::load("13") else { return };
-    let told: CaptureInfo13 = runtime.function(c"cudaStreamGetCaptureInfo");
+    let tell = function!(runtime.cudaStreamGetCaptureInfo(
+        *mut c_void, *mut c_int, *mut u64, *mut *mut c_void, *mut *const *mut c_void,
+        *mut *const c_void, *mut usize
+    ));
     let (mut graph, mut nodes, mut edges, mut count) =
         (std::ptr::null_mut(), std::ptr::null(), std::ptr::null(), 7);
     status = -1;
-    let outcome = told(
+    let outcome = tell(
         std::ptr::null_mut(),
         &raw mut status,
         &raw mut id,

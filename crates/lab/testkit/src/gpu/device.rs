@@ -53,9 +53,6 @@ const fn mode_of(mode: CaptureMode) -> CUstreamCaptureMode {
 
 impl Gpu {
     /// Opens a device. The caller knows that there is a driver: cudarc panics where there is none.
-    ///
-    /// # Errors
-    /// CUDA's.
     pub fn open(ordinal: u32) -> Result<Self> {
         let (mut device, mut context) = (0, null_mut());
         cuda!(cuInit(0))?;
@@ -74,17 +71,11 @@ impl Gpu {
     }
 
     /// Makes the device's context the thread's current one, for good.
-    ///
-    /// # Errors
-    /// CUDA's.
     pub fn make_current(&self) -> Result {
         cuda!(cuCtxSetCurrent(with_exposed_provenance_mut(self.context)))
     }
 
     /// Whether the device's context is the thread's current one.
-    ///
-    /// # Errors
-    /// CUDA's.
     pub fn is_current(&self) -> Result<bool> {
         let mut current: CUcontext = null_mut();
         cuda!(cuCtxGetCurrent(&raw mut current))?;
@@ -92,9 +83,6 @@ impl Gpu {
     }
 
     /// The device's name.
-    ///
-    /// # Errors
-    /// CUDA's.
     pub fn name(&self) -> Result<String> {
         let mut name = [0; 256];
         cuda!(cuDeviceGetName(name.as_mut_ptr(), 256, self.device))?;
@@ -104,9 +92,6 @@ impl Gpu {
     }
 
     /// The newest CUDA that the driver knows, such as 13.0.
-    ///
-    /// # Errors
-    /// CUDA's.
     pub fn cuda_version(&self) -> Result<String> {
         let mut version = 0;
         cuda!(cuDriverGetVersion(&raw mut version))?;
@@ -114,9 +99,6 @@ impl Gpu {
     }
 
     /// Memory that nobody has, of any process, in bytes.
-    ///
-    /// # Errors
-    /// CUDA's.
     pub fn free_bytes(&self) -> Result<u64> {
         self.with(|| {
             let (mut free, mut total) = (0, 0);
@@ -126,17 +108,11 @@ impl Gpu {
     }
 
     /// Waits until the device is idle. Not while a stream is captured.
-    ///
-    /// # Errors
-    /// CUDA's.
     pub fn synchronize(&self) -> Result {
         self.with(|| cuda!(cuCtxSynchronize()))
     }
 
     /// Creates a stream that has nothing to do with the default one.
-    ///
-    /// # Errors
-    /// CUDA's.
     pub fn create_stream(&self) -> Result<Stream> {
         self.with(|| {
             let mut stream = null_mut();
@@ -147,17 +123,11 @@ impl Gpu {
     }
 
     /// Destroys a stream; what it has queued still runs.
-    ///
-    /// # Errors
-    /// CUDA's.
     pub fn destroy_stream(&self, stream: Stream) -> Result {
         self.with(|| cuda!(cuStreamDestroy_v2(raw(stream))))
     }
 
     /// Marks what a stream has queued so far.
-    ///
-    /// # Errors
-    /// CUDA's.
     pub fn mark(self: &Arc<Self>, stream: Stream) -> Result<Mark> {
         self.with(|| {
             let mut event = null_mut();
@@ -170,26 +140,17 @@ impl Gpu {
     }
 
     /// Makes a stream wait for what was marked.
-    ///
-    /// # Errors
-    /// CUDA's.
     pub fn wait(&self, stream: Stream, mark: &Mark) -> Result {
         let event = with_exposed_provenance_mut(mark.event);
         self.with(|| cuda!(cuStreamWaitEvent(raw(stream), event, 0)))
     }
 
     /// Begins a capture by the calling thread.
-    ///
-    /// # Errors
-    /// CUDA's.
     pub fn begin_capture(&self, stream: Stream, mode: CaptureMode) -> Result {
         self.with(|| cuda!(cuStreamBeginCapture_v2(raw(stream), mode_of(mode))))
     }
 
-    /// Ends a capture.
-    ///
-    /// # Errors
-    /// CUDA's; the capture may have been broken before.
+    /// Ends a capture, which may have been broken before.
     pub fn end_capture(&self, stream: Stream) -> Result<Graph> {
         self.with(|| {
             let mut graph = null_mut();
@@ -199,9 +160,6 @@ impl Gpu {
     }
 
     /// Whether a stream is being captured.
-    ///
-    /// # Errors
-    /// CUDA's.
     pub fn is_captured(&self, stream: Stream) -> Result<bool> {
         let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
         self.with(|| cuda!(cuStreamIsCapturing(raw(stream), &raw mut status)))?;
@@ -209,17 +167,11 @@ impl Gpu {
     }
 
     /// Destroys a graph.
-    ///
-    /// # Errors
-    /// CUDA's.
     pub fn destroy_graph(&self, graph: Graph) -> Result {
         self.with(|| cuda!(cuGraphDestroy(with_exposed_provenance_mut(graph.0))))
     }
 
     /// Copies memory of the device to the host.
-    ///
-    /// # Errors
-    /// CUDA's.
     pub fn read(&self, address: u64, bytes: usize) -> Result<Vec<u8>> {
         let mut copy = vec![0; bytes];
         self.with(|| cuda!(cuMemcpyDtoH_v2(copy.as_mut_ptr().cast(), address, bytes)))?;
@@ -227,9 +179,6 @@ impl Gpu {
     }
 
     /// Queues a fill of words of 32 bits.
-    ///
-    /// # Errors
-    /// CUDA's.
     pub fn fill(&self, address: u64, words: u64, pattern: u32, stream: Stream) -> Result {
         self.with(|| cuda!(cuMemsetD32Async(address, pattern, words as usize, raw(stream))))
     }

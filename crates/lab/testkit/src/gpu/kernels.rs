@@ -27,9 +27,6 @@ pub struct Kernels {
 
 impl Kernels {
     /// Loads them.
-    ///
-    /// # Errors
-    /// CUDA's.
     pub fn load(gpu: &Arc<Gpu>) -> Result<Self> {
         let text = CString::new(TEXT).unwrap_or_default();
         gpu.with(|| {
@@ -58,18 +55,12 @@ impl Kernels {
     }
 
     /// Queues a kernel that takes so long.
-    ///
-    /// # Errors
-    /// CUDA's.
     pub fn spin(&self, duration_ns: u64, stream: Stream) -> Result {
         let mut duration_ns = duration_ns;
         self.launch(self.spin, (1, 1), stream, &mut [(&raw mut duration_ns).cast()])
     }
 
     /// Queues a kernel that looks whether words of 32 bits hold a pattern.
-    ///
-    /// # Errors
-    /// CUDA's.
     pub fn verify(&self, address: u64, words: u64, pattern: u32, stream: Stream) -> Result {
         let (mut first, mut words, mut pattern) = (address, words, pattern);
         let mut found = self.found_by_device;

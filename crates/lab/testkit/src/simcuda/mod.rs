@@ -131,9 +131,7 @@ macro_rules! of_device {
      counts { $($(#[$about:meta])* $count:ident = $counts:ident;)* }) => {
         impl SimCuda {
             $($(#[$doc])*
-            ///
-            /// # Errors
-            /// There is no such device or stream.
+            /// Errors: there is no such device or stream.
             pub fn $name(&self, ordinal: u32, $($value: $type),*) -> Result<(), Refused> {
                 ask!(self.$function(ordinal as c_int $(, $value)*))
             })*
@@ -184,9 +182,7 @@ of_device! {
 
 impl SimCuda {
     /// The simulated driver this process has loaded or would load.
-    ///
-    /// # Errors
-    /// There is no `libcuda.so.1`, or it is a real one.
+    /// Errors: there is no `libcuda.so.1`, or it is a real one.
     pub fn find() -> Result<Self, NotSimulated> {
         // SAFETY: loading a CUDA driver, simulated or real, runs its initialisers, which any
         // program that uses CUDA does.
@@ -197,9 +193,7 @@ impl SimCuda {
     }
 
     /// Changes the environment's settings for this process, before anybody has looked at a device.
-    ///
-    /// # Errors
-    /// The devices have been made already, or a setting that is not one.
+    /// Errors: the devices have been made already, or a setting that is not one.
     pub fn configure(&self, conf: &str) -> Result<(), Refused> {
         let conf = c_string("simcuda_configure", conf)?;
         ask!(self.simcuda_configure(conf.as_ptr()))
@@ -207,9 +201,7 @@ impl SimCuda {
 
     /// Replaces a device by a fresh one, which goes by `conf` (as in `SIMCUDA_CONF`) over the
     /// environment's settings. All handles of the old one are dead; contexts live on.
-    ///
-    /// # Errors
-    /// No such device, or a setting that is not one.
+    /// Errors: no such device, or a setting that is not one.
     pub fn reset_device(&self, ordinal: u32, conf: &str) -> Result<(), Refused> {
         let conf = c_string("simcuda_reset_device", conf)?;
         ask!(self.simcuda_reset_device(ordinal as c_int, conf.as_ptr()))
@@ -228,9 +220,7 @@ impl SimCuda {
     /// Makes the `nth` call of a function from now on (counted from 1) fail with a CUDA error, and
     /// every later one if `for_ever`. Names are those of the driver or the runtime API, with or
     /// without version.
-    ///
-    /// # Errors
-    /// No such device.
+    /// Errors: no such device.
     pub fn fail(
         &self,
         ordinal: u32,
@@ -245,9 +235,7 @@ impl SimCuda {
     }
 
     /// Counts a call of a library that is only a stub, by its name.
-    ///
-    /// # Errors
-    /// A name with a NUL in it.
+    /// Errors: a name with a NUL in it.
     pub fn count(&self, name: &str) -> Result<(), Refused> {
         let name = c_string("simcuda_count", name)?;
         ask!(self.simcuda_count(name.as_ptr()))

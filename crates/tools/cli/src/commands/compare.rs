@@ -2,7 +2,7 @@
 
 use super::ended::Ended;
 use super::replays::Replays;
-use crate::args::{DeviceArgs, Files, Outputs, Time};
+use crate::args::Files;
 use crate::candidates;
 use anyhow::Result;
 
@@ -16,25 +16,11 @@ pub struct Args {
     configurations: candidates::Configurations,
 
     #[command(flatten)]
-    device: DeviceArgs,
-
-    #[command(flatten)]
-    time: Time,
-
-    #[command(flatten)]
-    outputs: Outputs,
+    replays: Replays,
 }
 
 /// Does it.
 pub fn run(args: &Args) -> Result<Ended> {
     let candidates = candidates::all(&args.configurations)?;
-    let replays = Replays {
-        command: "compare",
-        files: &args.files,
-        device: &args.device,
-        time: &args.time,
-        outputs: &args.outputs,
-        candidates: &candidates,
-    };
-    replays.run()
+    args.replays.run("compare", &args.files, &candidates)
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow};
-use drystone_models::{Candidate, Gaps, NAMES};
+use drystone_models::{Candidate, NAMES};
 use drystone_trace::codec::{csv, parquet};
 use drystone_trace::metrics::Summary;
 use drystone_trace::model::Trace;
@@ -16,7 +16,7 @@ use drystone_trace::replay;
 use drystone_trace::snapshot::{Action, Snapshot};
 
 use super::ended::Ended;
-use crate::args::{AMPLE_BYTES, Costs, DeviceArgs, Kernels};
+use crate::args::DeviceArgs;
 use crate::candidates::{self, Device};
 use crate::input::{self, Input};
 use crate::output::{self, Pending};
@@ -206,14 +206,9 @@ fn snapshot_of(args: &Args, input: &Input, traces: Vec<Trace>) -> Result<(Arc<Sn
     let name = args.allocator.as_deref().unwrap_or(candidates::DEFAULT);
     let candidate = Candidate::named(name, args.conf.as_deref().unwrap_or_default())?;
     let capacity = args.simulated.capacity.map(|c| c.resolve(summary.peak_requested_bytes));
-    let device = Device {
-        capacity_bytes: capacity.unwrap_or(AMPLE_BYTES),
-        quirks: args.simulated.quirks,
-        costs: Costs::default(),
-        measured: None,
-        kernels: Kernels::Off,
-        gaps: Gaps::Kept,
-    };
+    let ample = Device::untimed(args.simulated.quirks, None);
+    let capacity_bytes = capacity.unwrap_or(ample.capacity_bytes);
+    let device = Device { capacity_bytes, ..ample };
     let mut allocator = device.build(&candidate, &trace)?;
     let snapshot = replay::record(&trace, allocator.as_mut())
         .with_context(|| format!("{name} has no address map to write"))?;

@@ -5,7 +5,7 @@ use drystone_models::{Candidate, NAMES};
 
 use super::ended::Ended;
 use super::replays::Replays;
-use crate::args::{DeviceArgs, Files, Outputs, Time};
+use crate::args::Files;
 use crate::candidates;
 
 /// Options of `replay`.
@@ -24,25 +24,11 @@ pub struct Args {
     conf: String,
 
     #[command(flatten)]
-    device: DeviceArgs,
-
-    #[command(flatten)]
-    time: Time,
-
-    #[command(flatten)]
-    outputs: Outputs,
+    replays: Replays,
 }
 
 /// Does it.
 pub fn run(args: &Args) -> Result<Ended> {
     let candidates = [Candidate::named(&args.allocator, &args.conf)?];
-    let replays = Replays {
-        command: "replay",
-        files: &args.files,
-        device: &args.device,
-        time: &args.time,
-        outputs: &args.outputs,
-        candidates: &candidates,
-    };
-    replays.run()
+    args.replays.run("replay", &args.files, &candidates)
 }

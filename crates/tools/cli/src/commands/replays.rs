@@ -17,28 +17,25 @@ use crate::output::{self, Pending};
 use crate::report::{html, svg, text};
 use crate::runs::{self, Settings, TraceReport};
 
-/// What is asked for.
-pub struct Replays<'a> {
-    /// Name of the subcommand.
-    pub command: &'a str,
-    /// The files.
-    pub files: &'a Files,
-    /// The device.
-    pub device: &'a DeviceArgs,
-    /// How time passes on it.
-    pub time: &'a Time,
-    /// The reports.
-    pub outputs: &'a Outputs,
-    /// Who replays.
-    pub candidates: &'a [Candidate],
+/// How the replays are made, and what is reported of them.
+#[derive(Debug, clap::Args)]
+pub struct Replays {
+    #[command(flatten)]
+    device: DeviceArgs,
+
+    #[command(flatten)]
+    time: Time,
+
+    #[command(flatten)]
+    outputs: Outputs,
 }
 
-impl Replays<'_> {
-    /// Replays everything and reports it.
-    pub fn run(&self) -> Result<Ended> {
+impl Replays {
+    /// Replays the files through each candidate and reports it, as a subcommand of this name.
+    pub fn run(&self, command: &str, files: &Files, candidates: &[Candidate]) -> Result<Ended> {
         let targets = [self.outputs.html.as_deref(), self.outputs.svg.as_deref()];
         let targets: Vec<&Path> = targets.into_iter().flatten().collect();
-        output::ensure_apart(&targets, &input::expand(&self.files.files).0)?;
+        output::ensure_apart(&targets, &input::expand(&files.files).0)?;
         let html_file = self.outputs.html.as_deref().map(Pending::create).transpose()?;
         let svg_file = self.outputs.svg.as_deref().map(Pending::create).transpose()?;
         if let Some(device) = self.time.profile.device {
@@ -48,19 +45,15 @@ impl Replays<'_> {
         let settings = Settings {
             capacity: self.device.capacity,
             quirks: self.device.quirks,
-            time: *self.time,
+            time: self.time,
             with_layouts: html_file.is_some(),
             with_processor_time: true,
         };
         let work = |input: &Input, progress: &Progress| {
-            runs::examine_file(input, self.candidates, &settings, progress)
+            runs::examine_file(input, candidates, &settings, progress)
         };
-        let tables = Tables {
-            command: self.command,
-            json: self.outputs.json,
-            steps_per_file: self.candidates.len(),
-        };
-        let (reports, errors) = tables.run(self.files, work, text::trace)?;
+        let tables = Tables { command, json: self.outputs.json, steps_per_file: candidates.len() };
+        let (reports, errors) = tables.run(files, work, text::trace)?;
         if reports.len() > 1 && !self.outputs.json {
             output::print(&text::overall(&reports))?;
         }

@@ -124,14 +124,11 @@ mod tests {
 
     fn cell(allocator: &str, capacity_bytes: u64, refused: u64) -> Cell {
         Cell {
-            costs: String::new(),
-            device: String::new(),
             capacity_bytes,
             allocator: allocator.to_owned(),
-            configuration: String::new(),
             reserved_per_requested: Some(1.25),
-            makespan_over_ideal: None,
             metrics: Metrics { out_of_memory_events: refused, ..Metrics::default() },
+            ..Cell::default()
         }
     }
 
@@ -145,7 +142,7 @@ mod tests {
             cell("a", 110, 0),
         ];
         let summary = Summary { peak_requested_bytes: 100, ..Summary::default() };
-        let report = Report { file: String::new(), trace: String::new(), summary, cells };
+        let report = Report { summary, cells, ..Report::default() };
         let expected = vec![
             ("a".to_owned(), vec![(1.1, 1.25), (1.4, 1.25)]),
             ("b".to_owned(), vec![(1.3, 1.25)]),

@@ -1,14 +1,12 @@
 //! `demo` and `why`: what somebody in a hurry is told.
 
-use crate::tool::{drystone, drystone_with, folder, shipped};
+use crate::tool::{SMALL, drystone, drystone_with, file, folder, shipped};
 
 #[test]
 fn the_demo_shows_who_refuses_who_serves_and_the_price() {
-    let trace = shipped("experts_exchange_tokens.csv.zst");
     let (folder, _) = folder();
-    let page = folder.path().join("page.html");
-    let html = [trace.as_os_str(), "--html".as_ref(), page.as_os_str()];
-    let ran = drystone([&["demo".as_ref()][..], &html].concat()).expect(0);
+    let page = file(&folder, "page.html");
+    let ran = drystone(["demo", &shipped("experts_exchange_tokens"), "--html", &page]).expect(0);
     let row = |name: &str, of: &str| {
         let mut rows = ran.stdout.lines().filter(|line| line.trim_start().starts_with(name));
         rows.find(|line| line.contains(of)).unwrap_or_else(|| panic!("{name} {of}: {ran:?}"))
@@ -28,8 +26,7 @@ fn the_demo_shows_who_refuses_who_serves_and_the_price() {
 #[test]
 fn the_demo_sums_up_several_programs_and_says_what_it_lacks() {
     let (_folder, small) = folder();
-    let small = small.to_str().unwrap();
-    let ran = drystone(["demo", small, small, "--capacity", "1GiB"]).expect(0);
+    let ran = drystone(["demo", &small, &small, "--capacity", "1GiB"]).expect(0);
     assert!(ran.stdout.contains("All 2 programs, each on such a GPU\n"), "{ran:?}");
     assert!(ran.stdout.contains("Drystone                      runs  2; needs "), "{ran:?}");
     let ran = drystone(["demo"]).expect(2);
@@ -40,14 +37,11 @@ fn the_demo_sums_up_several_programs_and_says_what_it_lacks() {
 #[test]
 fn why_tells_fragmentation_from_need_and_who_would_have_served() {
     let (folder, _) = folder();
-    let trace = shipped("lstm_train.csv.zst");
+    let (trace, snapshot) = (shipped("lstm_train"), file(&folder, "recorded.pickle"));
     let record = |capacity: &str| {
-        let snapshot = folder.path().join(format!("at-{capacity}.pickle"));
         let options = ["--allocator", "torch-native", "--capacity", capacity];
-        let convert = ["convert".as_ref(), trace.as_os_str(), snapshot.as_os_str()];
-        let options: Vec<_> = options.iter().map(|option| option.as_ref()).collect();
-        drystone([&convert[..], &options].concat()).expect(1);
-        drystone(["why", snapshot.to_str().unwrap()]).expect(0).stdout
+        drystone(["convert", &trace, &snapshot].iter().chain(&options)).expect(1);
+        drystone(["why", &snapshot]).expect(0).stdout
     };
     let told = record("1.02x");
     assert!(told.contains("- Memory ran out "), "{told}");
@@ -62,11 +56,11 @@ fn why_tells_fragmentation_from_need_and_who_would_have_served() {
 
 #[test]
 fn why_says_of_a_trace_what_it_can() {
-    let ran = drystone_with(["why", "-"], crate::tool::SMALL.as_bytes()).expect(0);
+    let ran = drystone_with(["why", "-"], SMALL.as_bytes()).expect(0);
     assert!(ran.stdout.contains("- No request was refused while this was recorded.\n"), "{ran:?}");
     assert!(ran.stdout.contains("- In use: 12.00 MiB at most, in 2 blocks; 8.000 MiB of it"));
     assert!(ran.stdout.contains("Replayed with ample memory, they hold: PyTorch "), "{ran:?}");
-    let json = drystone_with(["why", "-", "--json"], crate::tool::SMALL.as_bytes()).expect(0);
+    let json = drystone_with(["why", "-", "--json"], SMALL.as_bytes()).expect(0);
     assert!(json.json()["traces"][0]["refused"].is_null());
     let empty = r#"[{"device": 0, "address": 2097152, "total_size": 2097152, "blocks":
         [{"size": 2097152, "state": "inactive"}]}]"#;

@@ -1,22 +1,18 @@
 //! Whatever is wrong with a file, an option or an output: one line, exit code 2, nothing left over.
 
-use std::ffi::OsString;
-use std::path::Path;
-
-use crate::tool::{SMALL, drystone, drystone_with, folder, names, shipped};
+use crate::tool::{Ran, SMALL, drystone, drystone_with, file, folder, names, shipped};
 
 /// Every subcommand that takes files, on one file.
-fn on_every_command(path: &Path) -> impl Iterator<Item = crate::tool::Ran> {
-    let commands = ["inspect", "replay", "compare", "fit"];
-    commands.into_iter().map(move |command| drystone([OsString::from(command), path.into()]))
+fn on_every_command(path: &str) -> [Ran; 4] {
+    ["inspect", "replay", "compare", "fit"].map(|command| drystone([command, path]))
 }
 
 #[test]
 fn a_truncated_archive_is_named() {
     let (folder, _) = folder();
-    let whole = std::fs::read(shipped("resnet50_train_eval_amp.csv.zst")).unwrap();
+    let whole = std::fs::read(shipped("resnet50_train_eval_amp")).unwrap();
     for keep in [5, 100, whole.len() / 2, whole.len() - 1] {
-        let path = folder.path().join("cut.csv.zst");
+        let path = file(&folder, "cut.csv.zst");
         std::fs::write(&path, &whole[..keep]).unwrap();
         for ran in on_every_command(&path) {
             let ran = ran.expect(2);
@@ -45,8 +41,8 @@ fn a_bad_line_is_named_with_its_number() {
 fn a_damaged_snapshot_is_refused_wherever_it_ends() {
     let (folder, path) = folder();
     for ending in ["pickle", "json"] {
-        let whole = folder.path().join(format!("whole.{ending}"));
-        drystone([&"convert".into(), &path, &whole]).expect(0);
+        let whole = file(&folder, &format!("whole.{ending}"));
+        drystone(["convert", &path, &whole]).expect(0);
         let bytes = std::fs::read(&whole).unwrap();
         for keep in [1, 2, bytes.len() / 3, bytes.len() / 2, bytes.len() - 2] {
             let ran = drystone_with(["replay", "-"], &bytes[..keep]).expect(2);
@@ -60,11 +56,11 @@ fn a_damaged_snapshot_is_refused_wherever_it_ends() {
 #[test]
 fn names_cannot_break_lines_or_drive_the_terminal() {
     let (folder, _) = folder();
-    let path = folder.path().join("a\nb\u{1b}[31m.csv");
-    let ran = drystone([OsString::from("inspect"), (&path).into()]).expect(2);
+    let path = file(&folder, "a\nb\u{1b}[31m.csv");
+    let ran = drystone(["inspect", &path]).expect(2);
     assert!(ran.complaint().contains("a\u{fffd}b\u{fffd}[31m.csv: "), "{ran:?}");
     std::fs::write(&path, SMALL).unwrap();
-    let ran = drystone([OsString::from("compare"), path.into()]).expect(0);
+    let ran = drystone(["compare", &path]).expect(0);
     assert!(ran.stdout.starts_with("a\u{fffd}b\u{fffd}[31m: 11 events"), "{ran:?}");
 }
 
@@ -87,13 +83,13 @@ fn rubbish_of_every_kind_is_refused() {
 #[test]
 fn missing_files_and_folders_are_told_apart() {
     let (folder, path) = folder();
-    for ran in on_every_command(folder.path()) {
+    for ran in on_every_command(folder.path().to_str().unwrap()) {
         assert!(ran.expect(2).complaint().contains("is a directory; name files in it"));
     }
-    for ran in on_every_command(&folder.path().join("missing")) {
+    for ran in on_every_command(&file(&folder, "missing")) {
         assert!(ran.expect(2).complaint().contains("missing: No such file"));
     }
-    for ran in on_every_command(&path.join("below")) {
+    for ran in on_every_command(&format!("{path}/below")) {
         assert!(ran.expect(2).complaint().contains("below: "));
     }
 }
@@ -101,7 +97,7 @@ fn missing_files_and_folders_are_told_apart() {
 #[test]
 fn an_unreadable_file_is_named() {
     // Reading this as a file fails for every user, root included.
-    let Ok(true) = Path::new("/proc/self/mem").try_exists() else {
+    let Ok(true) = std::path::Path::new("/proc/self/mem").try_exists() else {
         println!("skipped: needs /proc");
         return;
     };
@@ -113,10 +109,8 @@ fn an_unreadable_file_is_named() {
 fn an_unwritable_output_is_told_before_any_work() {
     let (folder, path) = folder();
     for option in ["--html", "--svg"] {
-        for target in [folder.path().join("no/such/out"), folder.path().into(), path.join("out")] {
-            let arguments: [OsString; 4] =
-                ["replay".into(), (&path).into(), option.into(), target.into()];
-            let ran = drystone(arguments).expect(2);
+        for target in [file(&folder, "no/such/out"), file(&folder, ""), format!("{path}/out")] {
+            let ran = drystone(["replay", &path, option, &target]).expect(2);
             assert!(ran.complaint().starts_with("drystone: "), "{ran:?}");
             assert_eq!(ran.stdout, "");
         }
@@ -127,9 +121,8 @@ fn an_unwritable_output_is_told_before_any_work() {
 #[test]
 fn no_file_is_written_twice_or_over_what_is_read() {
     let (folder, path) = folder();
-    let name = |name: &str| folder.path().join(name).into_os_string().into_string().unwrap();
-    let (input, out) = (path.to_str().unwrap(), name("out"));
-    let roundabout = name("./small.csv");
+    let (input, out) = (path.as_str(), file(&folder, "out"));
+    let roundabout = file(&folder, "./small.csv");
     for (arguments, wants) in [
         (vec!["compare", input, "--html", &out, "--svg", &out], "out: named twice"),
         (vec!["compare", input, "--html", input], "small.csv: is read"),
@@ -150,22 +143,19 @@ fn no_file_is_written_twice_or_over_what_is_read() {
 fn devices_hold_nothing_to_lose() {
     let (_folder, path) = folder();
     let null = "/dev/null";
-    drystone(["replay", path.to_str().unwrap(), "--html", null, "--svg", null]).expect(0);
+    drystone(["replay", &path, "--html", null, "--svg", null]).expect(0);
 }
 
 #[test]
 fn a_failed_run_leaves_no_output_and_keeps_the_old_one() {
     let (folder, _) = folder();
-    let bad = folder.path().join("bad.csv");
+    let [bad, out] = ["bad.csv", "out.html"].map(|name| file(&folder, name));
     std::fs::write(&bad, "hello\n").unwrap();
-    let out = folder.path().join("out.html");
     for before in [None, Some("old")] {
         if let Some(text) = before {
             std::fs::write(&out, text).unwrap();
         }
-        let arguments: [OsString; 4] =
-            ["replay".into(), (&bad).into(), "--html".into(), (&out).into()];
-        drystone(arguments).expect(2);
+        drystone(["replay", &bad, "--html", &out]).expect(2);
         assert_eq!(std::fs::read_to_string(&out).ok().as_deref(), before);
     }
     assert_eq!(names(folder.path()), ["bad.csv", "out.html", "small.csv"]);
@@ -174,7 +164,7 @@ fn a_failed_run_leaves_no_output_and_keeps_the_old_one() {
 #[test]
 fn bad_options_are_refused_with_what_is_valid() {
     let (_folder, path) = folder();
-    let path = path.to_str().unwrap();
+    let path = path.as_str();
     for (arguments, wants) in [
         (vec!["replay"], "FILE"),
         (vec!["replay", path, "--capacity", "12 parsecs"], "unknown unit"),

@@ -1,17 +1,16 @@
 //! Generated traces: written the same each time, read back, replayed by every allocator.
 
-use crate::tool::{drystone, names};
+use crate::tool::{drystone, file, names};
 
 #[test]
 fn the_same_command_writes_the_same_bytes_and_says_so_in_the_file() {
     let folder = tempfile::tempdir().unwrap();
-    let path = |name: &str| folder.path().join(name).display().to_string();
     let make = |seed: &str, name: &str| {
         let events = ["--events", "2000", "--live", "4GiB"];
-        let more = ["random", "--seed", seed, "-o", &path(name)];
+        let more = ["random", "--seed", seed, "-o", &file(&folder, name)];
         let ran = drystone(["generate"].iter().chain(&more).chain(&events)).expect(0);
         assert!(ran.stdout.contains(&format!("seed {seed}, 20")), "{ran:?}");
-        std::fs::read(path(name)).unwrap()
+        std::fs::read(file(&folder, name)).unwrap()
     };
     let first = make("9", "a.csv");
     assert_eq!(first, make("9", "b.csv"));
@@ -29,7 +28,7 @@ fn every_program_is_listed_and_runs_under_compare() {
     assert!(programs.len() > 10, "{list}");
     let mut compare = vec!["compare".to_owned(), "--json".to_owned()];
     for program in &programs {
-        let path = folder.path().join(format!("{program}.csv.zst")).display().to_string();
+        let path = file(&folder, &format!("{program}.csv.zst"));
         drystone(["generate", program, "--events", "300", "-o", &path]).expect(0);
         compare.push(path);
     }
@@ -47,7 +46,7 @@ fn every_program_is_listed_and_runs_under_compare() {
 #[test]
 fn what_cannot_be_made_is_said_and_nothing_is_written() {
     let folder = tempfile::tempdir().unwrap();
-    let out = folder.path().join("a.csv").display().to_string();
+    let out = file(&folder, "a.csv");
     let ran = drystone(["generate", "random", "--live", "1MiB", "-o", &out]).expect(2);
     assert!(ran.complaint().contains("random: holds 0 bytes and asks for "), "{ran:?}");
     let ran = drystone(["generate", "random", "-o", "a.json"]).expect(2);

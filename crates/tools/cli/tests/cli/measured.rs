@@ -1,6 +1,6 @@
 //! `--device`: the device as it was measured.
 
-use crate::tool::{drystone, folder};
+use crate::tool::{drystone, file, folder};
 
 /// Creating costs a microsecond, for any size, on a device of 30 MiB.
 const RESULTS: &str = r#"{"steps": [
@@ -12,9 +12,8 @@ const RESULTS: &str = r#"{"steps": [
 #[test]
 fn a_measured_device_has_its_memory_and_its_prices() {
     let (folder, path) = folder();
-    let (path, results) = (path.display().to_string(), folder.path().join("results.json"));
+    let results = file(&folder, "results.json");
     std::fs::write(&results, RESULTS).unwrap();
-    let results = results.display().to_string();
     let run = |more: &[&str]| {
         let arguments = ["replay", "--json", &path].into_iter().chain(more.iter().copied());
         let ran = drystone(arguments).expect(0);

@@ -6,12 +6,12 @@ use drystone::driver::Stream;
 use drystone::{Allocator, Options};
 use drystone_sim::{SimConfig, SimDevice};
 
-use crate::tool::{drystone, folder};
+use crate::tool::{drystone, file, folder};
 
 #[test]
 fn what_an_allocator_records_is_compared() {
     let (folder, _) = folder();
-    let file = folder.path().join("program.csv");
+    let file = file(&folder, "program.csv");
     let device = Arc::new(SimDevice::new(SimConfig { total_bytes: 4 << 30, ..Default::default() }));
     let allocator = Allocator::new(Arc::<SimDevice>::clone(&device), &Options::default()).unwrap();
     let stream = allocator.add_stream(Stream::DEFAULT).unwrap();
@@ -39,9 +39,8 @@ fn what_an_allocator_records_is_compared() {
     let events = recording.end().unwrap();
     assert_eq!(events, 1 + 19 * (3 + 1) + 2 * 19 - 1 + 2 + 1 + 2 + 1);
     drop(allocator.allocate(stream, 1 << 20).unwrap());
-    let json = drystone(["compare", file.to_str().unwrap(), "--json"]).expect(0).json();
-    let runs = json["traces"][0]["runs"].as_array().unwrap();
-    assert!(runs.len() > 3, "{json}");
+    let runs = drystone(["compare", &file, "--json"]).expect(0).runs();
+    assert!(runs.len() > 3, "{runs:?}");
     let text = std::fs::read_to_string(&file).unwrap();
     assert_eq!(text.lines().count() as u64, events + 2);
     assert!(text.contains("\no,0,5368709120,1,") && text.contains("\ne,0,0,0,"), "{text}");

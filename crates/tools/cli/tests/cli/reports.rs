@@ -1,22 +1,12 @@
 //! Report files and converted files.
 
-use std::ffi::OsString;
-use std::path::Path;
-
-use crate::tool::{SMALL, drystone, drystone_with, folder, names, shipped};
-
-/// Runs a subcommand on one file with further arguments, expecting success.
-fn on(command: &str, path: &Path, more: &[&std::ffi::OsStr]) -> crate::tool::Ran {
-    let mut arguments: Vec<OsString> = vec![command.into(), path.into()];
-    arguments.extend(more.iter().map(|&argument| argument.to_owned()));
-    drystone(arguments).expect(0)
-}
+use crate::tool::{SMALL, drystone, drystone_with, file, folder, names, shipped};
 
 #[test]
 fn the_page_needs_nothing_but_itself() {
     let (folder, path) = folder();
-    let out = folder.path().join("page.html");
-    on("compare", &path, &["--html".as_ref(), out.as_os_str()]);
+    let out = file(&folder, "page.html");
+    drystone(["compare", &path, "--html", &out]).expect(0);
     let page = std::fs::read_to_string(&out).unwrap();
     for outside in ["http:", "https:", "//cdn", "src=", "<link", "@import", "url(", "fetch("] {
         assert!(!page.contains(outside), "{outside}");
@@ -53,10 +43,9 @@ fn the_page_needs_nothing_but_itself() {
 #[test]
 fn a_hostile_name_cannot_leave_the_data() {
     let (folder, _) = folder();
-    let path = folder.path().join("<script>alert(1)<!--.csv");
+    let [path, out] = ["<script>alert(1)<!--.csv", "page.html"].map(|name| file(&folder, name));
     std::fs::write(&path, SMALL).unwrap();
-    let out = folder.path().join("page.html");
-    on("replay", &path, &["--html".as_ref(), out.as_os_str()]);
+    drystone(["replay", &path, "--html", &out]).expect(0);
     let page = std::fs::read_to_string(&out).unwrap();
     assert!(!page.contains("<script>alert"), "{page}");
     assert!(!page.contains("<!--"));
@@ -65,8 +54,8 @@ fn a_hostile_name_cannot_leave_the_data() {
 #[test]
 fn the_picture_is_svg_with_a_line_per_allocator() {
     let (folder, path) = folder();
-    let out = folder.path().join("picture.svg");
-    on("compare", &path, &["--svg".as_ref(), out.as_os_str()]);
+    let out = file(&folder, "picture.svg");
+    drystone(["compare", &path, "--svg", &out]).expect(0);
     let picture = std::fs::read_to_string(&out).unwrap();
     assert!(picture.starts_with("<svg") && picture.trim_end().ends_with("</svg>"));
     for name in ["requested", "drystone-vmm", "torch-native", "torch-expandable"] {
@@ -77,17 +66,16 @@ fn the_picture_is_svg_with_a_line_per_allocator() {
 #[test]
 fn a_trace_survives_every_format() {
     let (folder, _) = folder();
-    let source = shipped("llama_1b_fsdp2_8way.csv.zst");
-    let figures = |path: &Path| {
-        let json = on("replay", path, &["--json".as_ref()]).json();
-        let run = &json["traces"][0]["runs"][0];
+    let source = shipped("llama_1b_fsdp2_8way");
+    let figures = |path: &str| {
+        let runs = drystone(["replay", path, "--json"]).expect(0).runs();
         let keys = ["events", "peak_requested_bytes", "peak_reserved_bytes", "driver_calls"];
-        keys.map(|key| run[key].as_u64().unwrap())
+        keys.map(|key| runs[0][key].as_u64().unwrap())
     };
     let expected = figures(&source);
     for ending in ["csv", "csv.zst", "pickle", "json"] {
-        let out = folder.path().join(format!("out.{ending}"));
-        on("convert", &source, &[out.as_os_str()]);
+        let out = file(&folder, &format!("out.{ending}"));
+        drystone(["convert", &source, &out]).expect(0);
         assert_eq!(figures(&out), expected, "{ending}");
     }
 }
@@ -95,9 +83,9 @@ fn a_trace_survives_every_format() {
 #[test]
 fn iterations_survive_a_snapshot() {
     let (folder, path) = folder();
-    let out = folder.path().join("out.pickle");
-    on("convert", &path, &[out.as_os_str()]);
-    let json = on("inspect", &out, &["--json".as_ref()]).json();
+    let out = file(&folder, "out.pickle");
+    drystone(["convert", &path, &out]).expect(0);
+    let json = drystone(["inspect", &out, "--json"]).expect(0).json();
     let summary = &json["traces"][0]["summary"];
     assert_eq!((&summary["iterations"], &summary["events"]), (&3.into(), &11.into()));
 }
@@ -115,11 +103,10 @@ fn standard_output_takes_a_named_format() {
 #[test]
 fn a_conversion_that_fails_leaves_nothing() {
     let (folder, _) = folder();
-    let bad = folder.path().join("bad.csv");
+    let bad = file(&folder, "bad.csv");
     std::fs::write(&bad, "hello\n").unwrap();
     for out in ["out.csv.zst", "out.pickle", "out.unknown", "no/such/out.csv"] {
-        let out = folder.path().join(out);
-        let ran = drystone([OsString::from("convert"), (&bad).into(), out.into()]).expect(2);
+        let ran = drystone(["convert", &bad, &file(&folder, out)]).expect(2);
         assert!(ran.complaint().starts_with("drystone: "));
     }
     assert_eq!(names(folder.path()), ["bad.csv", "small.csv"]);
@@ -128,15 +115,11 @@ fn a_conversion_that_fails_leaves_nothing() {
 #[test]
 fn a_recording_can_be_written_as_another_allocator_would_have_left_it() {
     let (folder, path) = folder();
-    let native = folder.path().join("native.pickle");
-    let expandable = folder.path().join("expandable.json");
-    let allocator = |name: &'static str| ["--allocator".as_ref(), std::ffi::OsStr::new(name)];
-    let [option, name] = allocator("torch-native");
-    on("convert", &path, &[native.as_os_str(), option, name]);
-    let [option, name] = allocator("torch-expandable");
-    on("convert", &native, &[expandable.as_os_str(), option, name]);
-    let recorded = |path: &Path| {
-        let json = on("inspect", path, &["--json".as_ref()]).json();
+    let [native, expandable] = ["native.pickle", "expandable.json"].map(|name| file(&folder, name));
+    drystone(["convert", &path, &native, "--allocator", "torch-native"]).expect(0);
+    drystone(["convert", &native, &expandable, "--allocator", "torch-expandable"]).expect(0);
+    let recorded = |path: &str| {
+        let json = drystone(["inspect", path, "--json"]).expect(0).json();
         let recorded = &json["traces"][0]["recorded"];
         recorded["peak_reserved_bytes"].as_u64().unwrap()
     };
@@ -148,21 +131,18 @@ fn a_recording_can_be_written_as_another_allocator_would_have_left_it() {
 #[test]
 fn a_recording_stays_as_it_is_when_only_its_device_is_named() {
     let (folder, path) = folder();
-    let [native, same] = ["native.pickle", "same.pickle"].map(|name| folder.path().join(name));
-    let options = ["--allocator", "torch-native"].map(std::ffi::OsStr::new);
-    on("convert", &path, &[native.as_os_str(), options[0], options[1]]);
-    let options = ["--device", "0"].map(std::ffi::OsStr::new);
-    on("convert", &native, &[same.as_os_str(), options[0], options[1]]);
+    let [native, same] = ["native.pickle", "same.pickle"].map(|name| file(&folder, name));
+    drystone(["convert", &path, &native, "--allocator", "torch-native"]).expect(0);
+    drystone(["convert", &native, &same, "--device", "0"]).expect(0);
     assert_eq!(std::fs::read(&native).unwrap(), std::fs::read(&same).unwrap());
 }
 
 #[test]
 fn one_device_of_a_recording_is_kept_with_its_addresses() {
     let (folder, path) = folder();
-    let [one, both, second] =
-        ["one.json", "both.json", "second.json"].map(|n| folder.path().join(n));
-    on("convert", &path, &[one.as_os_str()]);
-    let read = |path: &Path| -> serde_json::Value {
+    let [one, both, second] = ["one.json", "both.json", "second.json"].map(|n| file(&folder, n));
+    drystone(["convert", &path, &one]).expect(0);
+    let read = |path: &str| -> serde_json::Value {
         serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
     };
     let mut json = read(&one);
@@ -174,16 +154,14 @@ fn one_device_of_a_recording_is_kept_with_its_addresses() {
         json["segments"].as_array_mut().unwrap().push(segment);
     }
     std::fs::write(&both, json.to_string()).unwrap();
-    let options = ["--device", "1"].map(std::ffi::OsStr::new);
-    on("convert", &both, &[second.as_os_str(), options[0], options[1]]);
+    drystone(["convert", &both, &second, "--device", "1"]).expect(0);
     let kept = read(&second);
     assert_eq!(kept["device_traces"], serde_json::json!([[], entries]));
     assert_eq!(kept["segments"].as_array().unwrap().len(), segments.len());
     assert!(kept["segments"].as_array().unwrap().iter().all(|segment| segment["device"] == 1));
-    let traces = on("inspect", &second, &["--json".as_ref()]).json()["traces"].clone();
-    assert_eq!(traces.as_array().map(Vec::len), Some(1));
-    let [path, out] = [&both, &second].map(|path| path.to_str().unwrap());
-    let ran = drystone(["convert", path, out, "--device", "2"]).expect(2);
+    let json = drystone(["inspect", &second, "--json"]).expect(0).json();
+    assert_eq!(json["traces"].as_array().map(Vec::len), Some(1));
+    let ran = drystone(["convert", &both, &second, "--device", "2"]).expect(2);
     assert!(ran.complaint().contains("has no device 2; it has 2"), "{ran:?}");
 }
 
@@ -199,25 +177,21 @@ fn a_trace_without_allocations_makes_no_snapshot() {
 #[test]
 fn requests_refused_while_a_snapshot_is_made_are_counted() {
     let (folder, path) = folder();
-    let out = folder.path().join("out.json");
-    let mut arguments: Vec<OsString> = vec!["convert".into(), (&path).into(), (&out).into()];
-    arguments.extend(["--capacity".into(), "2MiB".into()]);
-    let ran = drystone(&arguments).expect(1);
+    let out = file(&folder, "out.json");
+    let ran = drystone(["convert", &path, &out, "--capacity", "2MiB"]).expect(1);
     assert!(ran.complaint().contains("were refused"), "{ran:?}");
-    assert!(out.exists());
+    assert_eq!(names(folder.path()), ["out.json", "small.csv"]);
 }
 
 #[test]
 fn options_of_a_replay_that_does_not_happen_are_refused() {
     let (folder, path) = folder();
-    let out = |name: &str| folder.path().join(name).into_os_string().into_string().unwrap();
-    let path = path.to_str().unwrap();
-    let recording = out("recording.pickle");
-    drystone(["convert", path, &recording]).expect(0);
+    let recording = file(&folder, "recording.pickle");
+    drystone(["convert", &path, &recording]).expect(0);
     for arguments in [
-        ["convert", path, &out("out.csv"), "--allocator", "torch-native"],
-        ["convert", path, &out("out.csv"), "--capacity", "1GiB"],
-        ["convert", &recording, &out("out.pickle"), "--conf", "granule:4MiB"],
+        ["convert", &path, &file(&folder, "out.csv"), "--allocator", "torch-native"],
+        ["convert", &path, &file(&folder, "out.csv"), "--capacity", "1GiB"],
+        ["convert", &recording, &file(&folder, "out.pickle"), "--conf", "granule:4MiB"],
     ] {
         let ran = drystone(arguments).expect(2);
         assert!(ran.complaint().contains("has no effect here"), "{ran:?}");

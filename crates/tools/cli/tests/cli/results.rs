@@ -1,13 +1,12 @@
 //! What the subcommands find, in tables and in JSON.
 
-use crate::tool::{SMALL, drystone, drystone_with, folder, shipped};
+use crate::tool::{SMALL, drystone, drystone_with, file, folder, shipped};
 
 const MIB: u64 = 1 << 20;
 
 #[test]
 fn compare_sets_drystone_beside_pytorch() {
-    let path = shipped("resnet50_train_eval_amp.csv.zst");
-    let ran = drystone(["compare".as_ref(), path.as_os_str()]).expect(0);
+    let ran = drystone(["compare", &shipped("resnet50_train_eval_amp")]).expect(0);
     let lines: Vec<_> = ran.stdout.lines().collect();
     assert!(lines[0].starts_with("resnet50_train_eval_amp: 26\u{2009}488 events, 15 iterations"));
     let heads: Vec<_> = lines[1].split_whitespace().collect();
@@ -20,8 +19,8 @@ fn compare_sets_drystone_beside_pytorch() {
 
 #[test]
 fn compare_shows_how_each_allocator_settles_down() {
-    let path = shipped("lstm_train.csv.zst");
-    let ran = drystone(["compare".as_ref(), path.as_os_str()]).expect(0);
+    let path = shipped("lstm_train");
+    let ran = drystone(["compare", &path]).expect(0);
     let line = |start: &str| {
         let mut lines = ran.stdout.lines().map(str::trim).skip(7);
         lines.find(|line| line.starts_with(start)).unwrap_or_else(|| panic!("{}", ran.stdout))
@@ -33,8 +32,7 @@ fn compare_shows_how_each_allocator_settles_down() {
     assert!(line("granules remapped").split_whitespace().count() == 2 + 8);
     assert!(line("drystone-vmm: ").contains(" granules remapped in all, "));
 
-    let ran = drystone(["compare".as_ref(), path.as_os_str(), "--json".as_ref()]).expect(0);
-    for run in ran.json()["traces"][0]["runs"].as_array().unwrap() {
+    for run in drystone(["compare", &path, "--json"]).expect(0).runs() {
         let of = &run["convergence"];
         let column = |name: &str| -> Vec<u64> {
             of[name].as_array().unwrap().iter().map(|cell| cell.as_u64().unwrap()).collect()
@@ -52,16 +50,15 @@ fn compare_shows_how_each_allocator_settles_down() {
 
 #[test]
 fn json_has_every_figure_with_its_unit() {
-    let path = shipped("llama_1b_fsdp2_8way.csv.zst");
-    let ran = drystone(["compare".as_ref(), path.as_os_str(), "--json".as_ref()]).expect(0);
+    let ran = drystone(["compare", &shipped("llama_1b_fsdp2_8way"), "--json"]).expect(0);
     let json = ran.json();
     assert_eq!((&json["schema"], &json["command"]), (&1.into(), &"compare".into()));
     let trace = &json["traces"][0];
     assert_eq!(trace["summary"]["peak_requested_bytes"], 7_806_625_584u64);
     assert_eq!(trace["summary"]["streams"].as_array().map(Vec::len), Some(3));
-    let runs = trace["runs"].as_array().unwrap();
+    let runs = ran.runs();
     assert_eq!(runs.len(), 5);
-    for run in runs {
+    for run in &runs {
         for key in [
             "peak_requested_bytes",
             "peak_allocated_bytes",
@@ -117,14 +114,10 @@ fn help_names_every_allocator() {
 #[test]
 fn the_drivers_own_pools_are_compared() {
     let (_folder, path) = folder();
-    let path = path.to_str().unwrap();
-    let rows = |arguments: &[&str]| {
-        let json = drystone(arguments).expect(0).json();
-        json["traces"][0]["runs"].as_array().unwrap().clone()
-    };
-    let compared = rows(&["compare", path, "--json"]);
+    let compared = drystone(["compare", &path, "--json"]).expect(0).runs();
     assert_eq!(compared[4]["allocator"], "torch-async");
-    let alone = rows(&["replay", path, "--json", "--allocator", "drystone-async"]);
+    let own = ["replay", &path, "--json", "--allocator", "drystone-async"];
+    let alone = drystone(own).expect(0).runs();
     for run in [&compared[4], &alone[0]] {
         // Every allocation and every free is a call, and the pool grows by 32 MiB.
         let [operations, calls, reserved] = ["operations", "driver_calls", "peak_reserved_bytes"]
@@ -139,8 +132,8 @@ fn idle_times_are_kept_unless_they_are_to_be_shortened() {
     let idle = "op,id,bytes,stream,time_ns\na,0,512,0,0\nf,0,512,0,0\na,0,512,0,500000000\n";
     let makespan_us = |more: &[&str]| {
         let arguments = ["replay", "-", "--json"].iter().chain(more);
-        let json = drystone_with(arguments, idle.as_bytes()).expect(0).json();
-        json["traces"][0]["runs"][0]["device_time"]["makespan_us"].as_f64().unwrap()
+        let runs = drystone_with(arguments, idle.as_bytes()).expect(0).runs();
+        runs[0]["device_time"]["makespan_us"].as_f64().unwrap()
     };
     assert!(makespan_us(&[]) > 500_000.0);
     assert!(makespan_us(&["--gaps", "shorten"]) < 50_000.0);
@@ -149,9 +142,8 @@ fn idle_times_are_kept_unless_they_are_to_be_shortened() {
 #[test]
 fn further_configurations_get_rows_of_their_own() {
     let (_folder, path) = folder();
-    let path = path.to_str().unwrap();
     let confs = ["max_split_size_mb:64", "expandable_segments:True,max_split_size_mb:128"];
-    let ran = drystone(["compare", path, "--torch-conf", confs[0], "--torch-conf", confs[1]]);
+    let ran = drystone(["compare", &path, "--torch-conf", confs[0], "--torch-conf", confs[1]]);
     let stdout = ran.expect(0).stdout;
     assert!(stdout.contains("torch-native (max_split_size_mb:64)"), "{stdout}");
     assert!(stdout.contains("torch-expandable (expandable_segments:True,max_split"), "{stdout}");
@@ -173,18 +165,17 @@ fn too_small_a_device_is_reported_and_ends_with_1() {
 #[test]
 fn means_are_over_the_traces_that_every_allocator_served() {
     let (folder, path) = folder();
-    let fits = folder.path().join("fits.csv");
+    let fits = file(&folder, "fits.csv");
     std::fs::write(&fits, "op,id,bytes,stream,time_ns\na,0,2097152,0,0\n").unwrap();
-    let [path, fits] = [&path, &fits].map(|path| path.to_str().unwrap());
-    let ran = drystone(["replay", path, fits]).expect(0);
+    let ran = drystone(["replay", &path, &fits]).expect(0);
     assert!(ran.stdout.contains("all 2 traces: geometric means and worst, else sums\n"), "{ran:?}");
-    let ran = drystone(["replay", path, fits, "--capacity", "8MiB"]).expect(1);
+    let ran = drystone(["replay", &path, &fits, "--capacity", "8MiB"]).expect(1);
     let (_, overall) = ran.stdout.split_once("all 2 traces: ").unwrap();
     assert!(overall.contains("worst over the 1 that every allocator served whole"), "{overall}");
     // The ratio of the trace that ran out of memory is below one half; it takes no part.
     let row: Vec<_> = overall.lines().last().unwrap().split_whitespace().collect();
     assert_eq!((row[1], row[2], row.last()), ("1.0000", "1.0000", Some(&"2")), "{overall}");
-    let ran = drystone(["replay", path, path, "--capacity", "8MiB"]).expect(1);
+    let ran = drystone(["replay", &path, &path, "--capacity", "8MiB"]).expect(1);
     let row: Vec<_> = ran.stdout.lines().last().unwrap().split_whitespace().collect();
     assert_eq!(row[1..4], ["-", "-", "-"], "{ran:?}");
 }
@@ -198,8 +189,8 @@ fn a_factor_of_capacity_follows_the_trace() {
 
 /// The smallest device for a recorded program, over its peak of requests.
 fn fits(trace: &str, withheld: &str) -> f64 {
-    let path = format!("{}/../../../traces/{trace}.csv.zst", env!("CARGO_MANIFEST_DIR"));
-    let json = drystone(["fit", &path, "--withheld", withheld, "--json"]).expect(0).json();
+    let arguments = ["fit", &shipped(trace), "--withheld", withheld, "--json"];
+    let json = drystone(arguments).expect(0).json();
     let fits = json["traces"][0]["fits"].as_array().unwrap();
     fits.iter().find(|fit| fit["allocator"] == "drystone-vmm").unwrap()["capacity_per_requested"]
         .as_f64()
@@ -216,7 +207,7 @@ fn a_device_that_does_not_give_what_it_says_is_free_need_not_be_much_larger() {
 #[test]
 fn fit_finds_a_size_that_works_next_to_one_that_does_not() {
     let (_folder, path) = folder();
-    let json = drystone(["fit", path.to_str().unwrap(), "--json"]).expect(0).json();
+    let json = drystone(["fit", &path, "--json"]).expect(0).json();
     let fits = json["traces"][0]["fits"].as_array().unwrap();
     assert_eq!(fits.len(), 5);
     for fit in fits {
@@ -225,14 +216,7 @@ fn fit_finds_a_size_that_works_next_to_one_that_does_not() {
         assert!(bytes >= 12 * MIB && bytes % (2 * MIB) == 0, "{fit}");
         let replay = |bytes: u64| {
             let capacity = bytes.to_string();
-            drystone([
-                "replay",
-                path.to_str().unwrap(),
-                "--allocator",
-                name,
-                "--capacity",
-                &capacity,
-            ])
+            drystone(["replay", &path, "--allocator", name, "--capacity", &capacity])
         };
         replay(bytes).expect(0);
         replay(bytes - 2 * MIB).expect(1);
@@ -242,7 +226,7 @@ fn fit_finds_a_size_that_works_next_to_one_that_does_not() {
 /// Each larger size that `fit` may have tried works from there on.
 #[test]
 fn fit_tells_from_where_on_every_larger_size_works() {
-    let path = format!("{}/../../../traces/lstm_train.csv.zst", env!("CARGO_MANIFEST_DIR"));
+    let path = shipped("lstm_train");
     let json = drystone(["fit", &path, "--json"]).expect(0).json();
     let report = &json["traces"][0];
     let peak = report["peak_requested_bytes"].as_u64().unwrap();
@@ -282,10 +266,9 @@ fn inspect_of_a_real_snapshot_names_who_holds_the_peak() {
 
 #[test]
 fn replays_repeat_themselves_exactly() {
-    let path = shipped("graphsage_neighbor_sampling.csv.zst");
+    let path = shipped("graphsage_neighbor_sampling");
     let once = || {
-        let ran = drystone(["compare".as_ref(), path.as_os_str(), "--json".as_ref()]).expect(0);
-        let mut json = ran.json();
+        let mut json = drystone(["compare", &path, "--json"]).expect(0).json();
         for run in json["traces"][0]["runs"].as_array_mut().unwrap() {
             for key in ["cpu_ns_per_operation", "events_per_s"] {
                 assert!(run.as_object_mut().unwrap().remove(key).is_some());
@@ -298,13 +281,9 @@ fn replays_repeat_themselves_exactly() {
 
 #[test]
 fn driver_time_follows_the_prices_and_calls_do_not() {
-    let path = shipped("graphsage_neighbor_sampling.csv.zst");
-    let of = |costs: &str| {
-        let path = path.to_str().unwrap();
-        let json = drystone(["compare", path, "--json", "--costs", costs]).expect(0).json();
-        json["traces"][0]["runs"].as_array().unwrap().clone()
-    };
-    let (dear, middle, cheap) = (of("a100"), of("vattention"), of("small"));
+    let path = shipped("graphsage_neighbor_sampling");
+    let of = |costs| drystone(["compare", &path, "--json", "--costs", costs]).expect(0).runs();
+    let [dear, middle, cheap] = ["a100", "vattention", "small"].map(of);
     // All but torch-native and drystone-malloc, which make no call of virtual memory.
     for index in [0, 3] {
         let time = |runs: &[serde_json::Value]| runs[index]["driver_time_us"].as_f64().unwrap();
@@ -319,27 +298,21 @@ fn driver_time_follows_the_prices_and_calls_do_not() {
 
 #[test]
 fn time_is_told_beside_bytes_unless_kernels_are_off() {
-    let path = shipped("llama_1b_fsdp2_8way.csv.zst");
-    let compare = |more: &[&str]| {
-        let arguments = [&["compare", path.to_str().unwrap()], more].concat();
-        drystone(arguments).expect(0)
-    };
-    let json = compare(&["--json"]).json();
-    for run in json["traces"][0]["runs"].as_array().unwrap() {
+    let path = shipped("llama_1b_fsdp2_8way");
+    let compare = |more: &[&str]| drystone([&["compare", &path], more].concat()).expect(0);
+    for run in compare(&["--json"]).runs() {
         let over_ideal = run["makespan_over_ideal"].as_f64().unwrap();
         assert!(over_ideal >= 1.0, "nothing is faster than the ideal: {run}");
         let time = &run["device_time"];
         let ours = run["allocator"].as_str().unwrap().starts_with("drystone");
         assert!(ours || time["stream_waits"] == 0, "PyTorch makes no stream wait: {time}");
     }
-    let json = compare(&["--json", "--costs", "free"]).json();
-    let free = json["traces"][0]["runs"].as_array().unwrap();
+    let free = compare(&["--json", "--costs", "free"]).runs();
     let native = free.iter().find(|run| run["allocator"] == "torch-native").unwrap();
     assert_eq!(native["device_time"]["host_waits"], 0, "{native}");
     assert_eq!(native["makespan_over_ideal"], 1.0, "it waits for nothing, and calls are free");
     assert!(compare(&[]).stdout.contains("/ideal"));
     let off = compare(&["--kernels", "off"]);
     assert!(off.stdout.contains("malloc p99") && !off.stdout.contains("/ideal"), "{off:?}");
-    let json = compare(&["--json", "--kernels", "off"]).json();
-    assert!(json["traces"][0]["runs"][0]["device_time"].is_null());
+    assert!(compare(&["--json", "--kernels", "off"]).runs()[0]["device_time"].is_null());
 }

@@ -1,11 +1,10 @@
 //! `drystone sweep`: one trace on devices of several sizes.
 
-use crate::tool::{drystone, folder};
+use crate::tool::{drystone, file, folder};
 
 #[test]
 fn a_sweep_replays_each_allocator_on_each_device() {
     let (_folder, path) = folder();
-    let path = path.display().to_string();
     // The trace holds 12 MiB, so 8 MiB are too few for its first iteration.
     let sizes = ["--capacity", "ample,2.5x,8MiB"];
     let ran = drystone(["sweep", "--json", &path].iter().chain(&sizes)).expect(1);
@@ -35,10 +34,8 @@ fn a_sweep_replays_each_allocator_on_each_device() {
 #[test]
 fn the_picture_has_a_row_for_each_trace_and_a_line_for_each_allocator() {
     let (folder, path) = folder();
-    let out = folder.path().join("sweep.svg");
-    let mut arguments = vec!["sweep".into(), "--capacity".into(), "1.1x,1.5x".into()];
-    arguments.extend([path.clone().into_os_string(), "--svg".into(), out.clone().into()]);
-    drystone(&arguments).expect(1);
+    let out = file(&folder, "sweep.svg");
+    drystone(["sweep", "--capacity", "1.1x,1.5x", &path, "--svg", &out]).expect(1);
     let svg = std::fs::read_to_string(&out).unwrap();
     assert_eq!(svg.matches("small, peak 12.00 MiB").count(), 2, "{svg}");
     for name in ["drystone-vmm", "torch-expandable", "torch-native", "torch-async"] {
@@ -46,25 +43,16 @@ fn the_picture_has_a_row_for_each_trace_and_a_line_for_each_allocator() {
     }
     // PyTorch's segments of 20 MiB fit neither device, so two lines have a beginning.
     assert_eq!(svg.matches("<circle").count(), 4, "{svg}");
-    let before = drystone([&"sweep".into(), &path, &"--svg".into(), &path]).expect(2);
+    let before = drystone(["sweep", &path, "--svg", &path]).expect(2);
     assert!(before.complaint().contains("is read; write to another file"), "{before:?}");
 }
 
 #[test]
 fn more_configurations_and_prices_are_swept_beside_the_default_ones() {
     let (_folder, path) = folder();
-    let path = path.display().to_string();
-    let ran = drystone([
-        "sweep",
-        "--json",
-        &path,
-        "--capacity",
-        "ample",
-        "--drystone-conf",
-        "cross_stream:never",
-        "--costs",
-        "a100,small",
-    ]);
+    let options = ["--capacity", "ample", "--costs", "a100,small"];
+    let more = ["--drystone-conf", "cross_stream:never"];
+    let ran = drystone(["sweep", "--json", &path].iter().chain(&options).chain(&more));
     let json = ran.expect(0).json();
     let cells = json["traces"][0]["cells"].as_array().unwrap();
     assert_eq!(cells.len(), 2 * 5);

@@ -1,7 +1,7 @@
 //! Runs the command and looks at what came of it.
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// What a run left behind.
@@ -16,6 +16,11 @@ impl Ran {
     /// Standard output as JSON.
     pub fn json(&self) -> serde_json::Value {
         serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    /// What each allocator made of the first trace, from JSON.
+    pub fn runs(&self) -> Vec<serde_json::Value> {
+        self.json()["traces"][0]["runs"].as_array().unwrap().clone()
     }
 
     /// Asserts the exit code and that nothing panicked.
@@ -64,10 +69,14 @@ where
     }
 }
 
-/// A shipped trace.
-pub fn shipped(name: &str) -> PathBuf {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../traces");
-    root.join(name).canonicalize().unwrap()
+/// A shipped trace's file.
+pub fn shipped(name: &str) -> String {
+    format!("{}/../../../traces/{name}.csv.zst", env!("CARGO_MANIFEST_DIR"))
+}
+
+/// A file of a name in a folder.
+pub fn file(folder: &tempfile::TempDir, name: &str) -> String {
+    folder.path().join(name).to_str().unwrap().to_owned()
 }
 
 /// Three iterations of two tensors; small enough to reason about.
@@ -87,10 +96,10 @@ f,0,4194304,0,9000
 m,2,0,0,10000
 ";
 
-/// A folder with `small.csv` in it.
-pub fn folder() -> (tempfile::TempDir, PathBuf) {
+/// A folder with `small.csv` in it, and that file.
+pub fn folder() -> (tempfile::TempDir, String) {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("small.csv");
+    let path = file(&folder, "small.csv");
     std::fs::write(&path, SMALL).unwrap();
     (folder, path)
 }

@@ -3,13 +3,12 @@
 //! Invariant: a `Config` holds only values PyTorch would accept. Unlike PyTorch, numbers must be
 //! whole decimal digits (it would read `20x` as 20).
 
-mod error;
 mod keys;
 mod settings;
 mod tokens;
 mod values;
 
-pub use error::ConfigError;
+pub use keys::ConfigError;
 pub use settings::Config;
 pub(super) use values::INTERVALS;
 

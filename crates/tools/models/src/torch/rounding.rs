@@ -63,28 +63,13 @@ pub(super) const fn handle_bytes(is_small_pool: bool, config: &Config) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{interval, round_request, segment_bytes};
+    use super::{interval, round_request};
     use crate::torch::Config;
 
     const MIB: u64 = 1 << 20;
 
     fn config(text: &str) -> Config {
         Config::parse(text).unwrap()
-    }
-
-    #[test]
-    fn plain_rounding_is_to_the_next_512() {
-        let config = config("");
-        for (asked, rounded) in [
-            (1, 512),
-            (511, 512),
-            (512, 512),
-            (513, 1024),
-            (MIB + 1, MIB + 512),
-            (3 * MIB, 3 * MIB),
-        ] {
-            assert_eq!(round_request(asked, &config), rounded, "{asked}");
-        }
     }
 
     #[test]
@@ -116,17 +101,5 @@ mod tests {
         assert_eq!([interval(512), interval(MIB), interval(2 * MIB - 1)], [0, 0, 0]);
         assert_eq!([interval(2 * MIB), interval(32768 * MIB)], [1, 15]);
         assert_eq!(interval(1 << 59), 15);
-    }
-
-    #[test]
-    fn segments_have_three_sizes() {
-        let plain = config("");
-        assert_eq!(segment_bytes(512, &plain), 2 * MIB);
-        assert_eq!(segment_bytes(MIB, &plain), 2 * MIB);
-        assert_eq!(segment_bytes(MIB + 512, &plain), 20 * MIB);
-        assert_eq!(segment_bytes(10 * MIB - 512, &plain), 20 * MIB);
-        assert_eq!(segment_bytes(10 * MIB, &plain), 10 * MIB);
-        assert_eq!(segment_bytes(11 * MIB, &plain), 12 * MIB);
-        assert_eq!(segment_bytes(2 * MIB, &config("large_segment_size_mb:12")), 12 * MIB);
     }
 }

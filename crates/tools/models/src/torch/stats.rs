@@ -59,6 +59,7 @@ impl std::fmt::Display for OutOfMemory {
 impl std::error::Error for OutOfMemory {}
 
 /// Why a request was not served.
+#[expect(missing_docs, reason = "the text of an error says what each of its parts is")]
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
     /// The device or the memory fraction has no more memory.
@@ -69,24 +70,11 @@ pub enum RequestError {
     Driver(#[from] DriverError),
     /// The request is an exbibyte or more.
     #[error("CUDA out of memory. Tried to allocate {bytes} bytes: more than any device has")]
-    Absurd {
-        /// What the program asked for, in bytes.
-        bytes: u64,
-    },
+    Absurd { bytes: u64 },
     /// The stream's number is none the allocator was made with.
     #[error("stream {stream} is unknown: the allocator was made for {streams} streams")]
-    UnknownStream {
-        /// The dense stream number.
-        stream: u16,
-        /// How many streams there are.
-        streams: usize,
-    },
+    UnknownStream { stream: u16, streams: usize },
     /// The pool's number is none the allocator was made with.
     #[error("pool {pool} is unknown: the allocator was made for {pools} pools")]
-    UnknownPool {
-        /// The dense pool number.
-        pool: u8,
-        /// How many pools there are.
-        pools: usize,
-    },
+    UnknownPool { pool: u8, pools: usize },
 }

@@ -88,14 +88,7 @@ pub fn synthetic(name: &str, streams: u16) -> Trace {
     for step in 0..OPERATIONS {
         // The program needs now half, now all of its memory.
         let room = if step / 2000 % 2 == 0 { LIMIT_BYTES / 2 } else { LIMIT_BYTES };
-        let blank = Event {
-            time_ns: step * 1000,
-            bytes: 0,
-            block: 0,
-            stream: 0,
-            pool: 0,
-            kind: Kind::Free,
-        };
+        let blank = Event::bare(step * 1000, Kind::Free);
         if live.is_empty() || (live_bytes < room && live.len() < 2000 && rng.chance(55)) {
             let again = rng.chance(70);
             let index = rng.below(usual.len() as u64) as usize;

@@ -127,7 +127,8 @@ impl Builder {
     }
 
     #[inline]
-    fn push(&mut self, time_ns: u64, event: Event) -> Result<(), Problem> {
+    fn push(&mut self, event: Event) -> Result<(), Problem> {
+        let time_ns = event.time_ns;
         if self.events.len() as u64 >= self.most_events {
             return Err(Problem::TooManyEvents { limit: self.most_events });
         }
@@ -167,7 +168,7 @@ impl Builder {
             }
         };
         self.use_pool(pool);
-        self.push(time_ns, Event { time_ns, bytes, block, stream, pool, kind: Kind::Allocate })?;
+        self.push(Event { time_ns, bytes, block, stream, pool, kind: Kind::Allocate })?;
         Ok(block)
     }
 
@@ -180,7 +181,7 @@ impl Builder {
     pub(super) fn free(&mut self, time_ns: u64, block: u32) -> Result<(), Problem> {
         let Live { bytes, stream, pool } = self.live(block);
         self.free_numbers.push(Reverse(block));
-        self.push(time_ns, Event { time_ns, bytes, block, stream, pool, kind: Kind::Free })
+        self.push(Event { time_ns, bytes, block, stream, pool, kind: Kind::Free })
     }
 
     /// A live block is also used on `stream`, which may be [`OTHER_STREAM`]. That it is used on its
@@ -196,12 +197,12 @@ impl Builder {
             return Ok(());
         }
         self.uses_other_stream |= stream == OTHER_STREAM;
-        self.push(time_ns, Event { time_ns, bytes, block, stream, pool, kind: Kind::RecordStream })
+        self.push(Event { time_ns, bytes, block, stream, pool, kind: Kind::RecordStream })
     }
 
     /// A kind without a block, stream or pool.
     pub(super) fn mark(&mut self, time_ns: u64, kind: Kind) -> Result<(), Problem> {
-        self.push(time_ns, Event { time_ns, bytes: 0, block: 0, stream: 0, pool: 0, kind })
+        self.push(Event::bare(time_ns, kind))
     }
 
     /// A capture begins on a stream, whose requests a pool serves.
@@ -217,8 +218,7 @@ impl Builder {
         }
         self.captures.push((stream, pool));
         self.use_pool(pool);
-        let kind = Kind::CaptureBegin;
-        self.push(time_ns, Event { time_ns, bytes: 0, block: 0, stream, pool, kind })
+        self.push(Event { stream, pool, ..Event::bare(time_ns, Kind::CaptureBegin) })
     }
 
     /// The capture that began on a stream is over.
@@ -228,8 +228,7 @@ impl Builder {
             return Err(Problem::NoCapture { stream: self.raw_stream(stream) });
         };
         let (_, pool) = self.captures.swap_remove(found);
-        let kind = Kind::CaptureEnd;
-        self.push(time_ns, Event { time_ns, bytes: 0, block: 0, stream, pool, kind })
+        self.push(Event { stream, pool, ..Event::bare(time_ns, Kind::CaptureEnd) })
     }
 
     /// An allocation that failed when recorded.
@@ -241,8 +240,7 @@ impl Builder {
         pool: u8,
     ) -> Result<(), Problem> {
         self.use_pool(pool);
-        let kind = Kind::OutOfMemory;
-        self.push(time_ns, Event { time_ns, bytes, block: 0, stream, pool, kind })
+        self.push(Event { bytes, stream, pool, ..Event::bare(time_ns, Kind::OutOfMemory) })
     }
 
     /// The trace.

@@ -14,17 +14,12 @@ pub(crate) trait Emit {
     fn end(&mut self) -> io::Result<()>;
     /// The key of the next value.
     fn key(&mut self, key: &str) -> io::Result<()>;
-    /// A value.
     fn text(&mut self, text: &str) -> io::Result<()>;
-    /// A value.
     fn int(&mut self, number: i128) -> io::Result<()>;
-    /// A value.
     fn float(&mut self, number: f64) -> io::Result<()>;
-    /// A value.
     fn bool(&mut self, flag: bool) -> io::Result<()>;
-    /// A value.
     fn null(&mut self) -> io::Result<()>;
-    /// A value: two numbers.
+    /// Two numbers.
     fn pair(&mut self, pair: (u32, u32)) -> io::Result<()>;
 
     /// Names the value that was just closed, so that it can be had again. Nothing by default.

@@ -49,7 +49,8 @@ impl fmt::Display for Place {
     }
 }
 
-/// What is wrong with a file.
+/// What is wrong with a file. Texts of the file are shortened; `wants` is what a field should be.
+#[expect(missing_docs, reason = "the text of a problem says what each of its figures is")]
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Problem {
@@ -67,181 +68,86 @@ pub enum Problem {
     Parquet,
     /// Larger than [`Limits::decoded_bytes`](super::Limits::decoded_bytes) once decompressed.
     #[error("more than {limit} bytes when decompressed")]
-    TooLarge {
-        /// The limit, in bytes.
-        limit: u64,
-    },
+    TooLarge { limit: u64 },
     /// More than [`Limits::events`](super::Limits::events).
     #[error("more than {limit} events")]
-    TooManyEvents {
-        /// The limit.
-        limit: u64,
-    },
+    TooManyEvents { limit: u64 },
     /// More streams, pools or blocks than the model can number.
     #[error("more than {limit} {what}")]
-    TooMany {
-        /// What there are too many of.
-        what: &'static str,
-        /// The limit.
-        limit: u64,
-    },
+    TooMany { what: &'static str, limit: u64 },
     /// The header line is missing or another one.
     #[error("expected the header `{wants}`, found `{found}`")]
-    Header {
-        /// The header of the format.
-        wants: &'static str,
-        /// The line found, shortened.
-        found: String,
-    },
+    Header { wants: &'static str, found: String },
     /// A line that no format has.
     #[error("line longer than {limit} bytes")]
-    LongLine {
-        /// The limit, in bytes.
-        limit: usize,
-    },
+    LongLine { limit: usize },
     /// A line with too few or too many fields.
     #[error("{found} fields, expected {wants}")]
-    Fields {
-        /// Fields found.
-        found: usize,
-        /// Fields of the format.
-        wants: usize,
-    },
+    Fields { found: usize, wants: usize },
     /// A field that is not what it should be.
     #[error("field `{field}` is `{found}`, expected {wants}")]
-    Field {
-        /// Name of the field.
-        field: &'static str,
-        /// Its text, shortened.
-        found: String,
-        /// What it should be.
-        wants: &'static str,
-    },
+    Field { field: &'static str, found: String, wants: &'static str },
     /// An operation that no version of the format has.
     #[error("unknown operation `{found}`")]
-    UnknownOp {
-        /// Its text, shortened.
-        found: String,
-    },
+    UnknownOp { found: String },
     /// A request of no bytes, or of more than
     /// [`MAX_REQUEST_BYTES`](super::MAX_REQUEST_BYTES).
     #[error("a request of {bytes} bytes; sizes are positive and at most 2^48")]
-    Size {
-        /// The size, in bytes.
-        bytes: u64,
-    },
+    Size { bytes: u64 },
     /// A free or other use of a block that is not live.
     #[error("id {id} is not live here")]
-    UnknownBlock {
-        /// Its id in the file.
-        id: u64,
-    },
+    UnknownBlock { id: u64 },
     /// A free of an address at which no block is live.
     #[error("no block is live at address {address:#x} here")]
-    UnknownAddress {
-        /// The address.
-        address: u64,
-    },
+    UnknownAddress { address: u64 },
     /// An address that is given out again without having been freed.
     #[error("address {address:#x} is given out again while it is live")]
-    DuplicateAddress {
-        /// The address.
-        address: u64,
-    },
+    DuplicateAddress { address: u64 },
     /// An allocation as a block that is live.
     #[error("id {id} is allocated again while it is live")]
-    DuplicateBlock {
-        /// Its id in the file.
-        id: u64,
-    },
+    DuplicateBlock { id: u64 },
     /// An id so far off that the smallest free one cannot have been taken.
     #[error("id {id} leaves ids out; the next new one is {next}")]
-    SparseBlock {
-        /// The id in the file.
-        id: u64,
-        /// The largest id that would be accepted.
-        next: u64,
-    },
+    SparseBlock { id: u64, next: u64 },
     /// A capture begins where none can: on the default stream, or on one that is captured.
     #[error("stream {stream} cannot be captured here: it is, or is the default stream")]
-    Capture {
-        /// The stream in the file.
-        stream: u64,
-    },
+    Capture { stream: u64 },
     /// A capture ends that has not begun.
     #[error("stream {stream} is not captured here")]
-    NoCapture {
-        /// The stream in the file.
-        stream: u64,
-    },
+    NoCapture { stream: u64 },
     /// A free or other use whose size or stream differs from its allocation's.
     #[error("{field} {found} differs from the block's allocation ({wants})")]
-    Mismatch {
-        /// `bytes` or `stream`.
-        field: &'static str,
-        /// What the line says.
-        found: u64,
-        /// What the allocation said.
-        wants: u64,
-    },
+    Mismatch { field: &'static str, found: u64, wants: u64 },
     /// Time goes back.
     #[error("time goes back from {before_ns} ns to {time_ns} ns")]
-    TimeBack {
-        /// Time of the event before.
-        before_ns: u64,
-        /// Time here.
-        time_ns: u64,
-    },
+    TimeBack { before_ns: u64, time_ns: u64 },
     /// The file ends in the middle of something.
     #[error("the file ends here, in the middle of a value")]
     Truncated,
     /// A length that reaches beyond the end of the file.
     #[error("a length of {claimed} bytes, but only {left} are left in the file")]
-    Length {
-        /// The length, in bytes.
-        claimed: u64,
-        /// What is left, in bytes.
-        left: u64,
-    },
+    Length { claimed: u64, left: u64 },
     /// Something follows the end of the pickle.
     #[error("{left} bytes follow the end of the pickle")]
-    Trailing {
-        /// How many bytes.
-        left: u64,
-    },
+    Trailing { left: u64 },
     /// Nested too deeply.
     #[error("nested more than {limit} deep")]
-    Nesting {
-        /// The limit.
-        limit: usize,
-    },
+    Nesting { limit: usize },
     /// A pickle opcode that imports, calls or builds something other than plain data.
     #[error("pickle opcode {name} is not plain data and is never carried out")]
-    PickleRefused {
-        /// Name of the opcode.
-        name: &'static str,
-    },
+    PickleRefused { name: &'static str },
     /// Not a pickle opcode.
     #[error("{opcode:#04x} is not a pickle opcode")]
-    PickleUnknown {
-        /// The byte.
-        opcode: u8,
-    },
+    PickleUnknown { opcode: u8 },
     /// A pickle protocol that does not exist yet.
     #[error("pickle protocol {version} is not known; the newest is 5")]
-    PickleProtocol {
-        /// The version.
-        version: u8,
-    },
+    PickleProtocol { version: u8 },
     /// A pickle opcode finds too few values on the stack.
     #[error("the pickle takes a value from an empty stack")]
     PickleUnderflow,
     /// A pickle refers to, or would fill, a memo entry that it cannot have.
     #[error("the pickle has no memo entry {index}")]
-    PickleMemo {
-        /// Number of the entry.
-        index: u64,
-    },
+    PickleMemo { index: u64 },
     /// A pickle appends to what is no list, or sets items of what is no dictionary.
     #[error("the pickle adds items to a value that cannot hold them")]
     PickleTarget,
@@ -259,12 +165,7 @@ pub enum Problem {
     Json(serde_json::Error),
     /// A value that is missing or of another kind.
     #[error("{found}, expected {wants}")]
-    Value {
-        /// What is there, shortened.
-        found: String,
-        /// What should be.
-        wants: &'static str,
-    },
+    Value { found: String, wants: &'static str },
     /// A snapshot that refers to the same values so often that it would unfold without bounds.
     #[error("the same values are repeated so often that they would unfold beyond all bounds")]
     Unfolds,

@@ -11,20 +11,14 @@ use crate::model::Trace;
 mod table;
 
 /// Writes a trace.
-///
-/// # Errors
-///
-/// What the output refuses; without the feature `parquet`, [`io::ErrorKind::Unsupported`].
+/// Errors: what the output refuses; without the feature `parquet`, [`io::ErrorKind::Unsupported`].
 #[cfg(feature = "parquet")]
 pub fn write(trace: &Trace, output: impl Write + Send) -> io::Result<()> {
     table::write(trace, output)
 }
 
 /// Writes a trace.
-///
-/// # Errors
-///
-/// [`io::ErrorKind::Unsupported`]: the feature `parquet` is off in this build.
+/// Errors: [`io::ErrorKind::Unsupported`]: the feature `parquet` is off in this build.
 #[cfg(not(feature = "parquet"))]
 pub fn write(_trace: &Trace, _output: impl Write + Send) -> io::Result<()> {
     let message = "this build writes no Parquet: build it with `--features parquet`";

@@ -9,8 +9,6 @@
 mod cursor;
 #[cfg(feature = "analysis")]
 mod machine;
-#[cfg(feature = "analysis")]
-mod number;
 #[cfg_attr(not(feature = "analysis"), expect(dead_code, reason = "most are only read"))]
 mod opcode;
 #[cfg(feature = "analysis")]

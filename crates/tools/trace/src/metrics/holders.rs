@@ -95,18 +95,7 @@ mod tests {
         let without = snapshot.stacks.push(&[empty, unwind]);
         let tag = snapshot.stacks.push_frame(frame("tag", 0, "kv"));
         let tag = snapshot.stacks.push(&[tag]);
-        let recording = Recording {
-            snapshot: Arc::new(snapshot),
-            device: 0,
-            base_us: 0,
-            addresses: Vec::new(),
-            stacks: Vec::new(),
-            streams: vec![0],
-            pools: Vec::new(),
-            reserved: Vec::new(),
-            live_at_start: 0,
-            missed_frees: 0,
-        };
+        let recording = Recording { snapshot: Arc::new(snapshot), ..Recording::default() };
         let text = |text: &str| Some(text.to_owned());
         assert_eq!(
             super::places(&recording, with_python),
@@ -128,15 +117,8 @@ mod tests {
         events.push(Event { kind: Kind::Free, ..allocate(0, 100) });
         let recording = Recording {
             snapshot: Arc::new(snapshot),
-            device: 0,
-            base_us: 0,
-            addresses: vec![0; 5],
             stacks: vec![Some(own), Some(both), Some(both), None, None],
-            streams: vec![0],
-            pools: Vec::new(),
-            reserved: Vec::new(),
-            live_at_start: 0,
-            missed_frees: 0,
+            ..Recording::default()
         };
         let recording = Some(Box::new(recording));
         let trace =

@@ -3,7 +3,7 @@
 use crate::model::{Event, Kind, Trace};
 
 /// Requests whose size lies in `(upper / 2, upper]`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct SizeClass {
     /// Largest size of the class, in bytes: a power of two.
     pub upper_bytes: u64,
@@ -152,9 +152,7 @@ impl Reading {
     fn new(trace: &Trace) -> Self {
         let class = |log: usize| SizeClass {
             upper_bytes: 1u64.checked_shl(log as u32).unwrap_or(u64::MAX),
-            allocations: 0,
-            bytes: 0,
-            peak_bytes: 0,
+            ..SizeClass::default()
         };
         Self {
             live: vec![Live::default(); trace.blocks as usize],

@@ -6,7 +6,7 @@
 use super::replayed::Usage;
 
 /// Extremes of one run of events.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct CurvePoint {
     /// Nanoseconds since the first event, where the run begins.
     pub time_ns: u64,
@@ -30,7 +30,7 @@ pub struct Curve {
 }
 
 /// Builds a [`Curve`]: one compare per sample on the way, one push per run.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Recorder {
     curve: Curve,
     /// Index of the first event after the current run.
@@ -48,14 +48,7 @@ impl Recorder {
             events_per_point: per_point as u64,
             points: Vec::with_capacity(events.div_ceil(per_point)),
         };
-        let point = CurvePoint {
-            time_ns: 0,
-            requested_bytes: 0,
-            requested_low_bytes: 0,
-            allocated_bytes: 0,
-            reserved_bytes: 0,
-        };
-        Self { curve, run_end: per_point, point, requested_bytes: 0, usage: Usage::default() }
+        Self { curve, run_end: per_point, ..Self::default() }
     }
 
     /// Enters event `index` at `time_ns`; must be called for every event that is sampled, in order.

@@ -50,6 +50,7 @@ pub struct Outcome {
 }
 
 /// Watches the first pass.
+#[derive(Default)]
 struct Measure {
     recorder: Recorder,
     requested_bytes: u64,
@@ -71,16 +72,9 @@ impl Measure {
         let count = |kind| trace.events.iter().filter(|e| e.kind == kind).count();
         Self {
             recorder: Recorder::new(trace.events.len(), options.curve_points),
-            requested_bytes: 0,
-            peak_requested_bytes: 0,
-            peak_allocated_bytes: 0,
-            peak_reserved_bytes: 0,
-            peak_event: 0,
-            out_of_memory: 0,
-            first_refusal: None,
-            before: DriverCost::default(),
             requests: Vec::with_capacity(count(Kind::Allocate)),
             iterations: Vec::with_capacity(count(Kind::Iteration)),
+            ..Self::default()
         }
     }
 }

@@ -213,15 +213,12 @@ impl Recorder<'_> {
                 device: self.names.device(),
                 address: held.address,
                 bytes: held.bytes,
-                allocated_bytes: 0,
-                active_bytes: 0,
-                requested_bytes: 0,
                 stream: self.names.stream(segment.stream),
                 is_small: segment.is_small,
                 pool: Some(self.names.pool(segment.pool)),
                 is_expandable: Some(segment.is_expandable),
-                stack: None,
                 blocks: segment.blocks[range].iter().map(block).collect(),
+                ..Segment::default()
             };
             shown.sum_blocks();
             shown

@@ -28,7 +28,7 @@ pub struct Snapshot {
 pub struct PoolId(pub u32, pub u32);
 
 /// A segment, or for expandable segments one contiguous mapped part of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Segment {
     /// Index of the device.
     pub device: u32,
@@ -62,13 +62,11 @@ impl Segment {
         let sum = |of: fn(&Block) -> u64| {
             self.blocks.iter().fold(0_u64, |sum, block| sum.saturating_add(of(block)))
         };
-        let allocated = sum(|b| if b.state == BlockState::Allocated { b.bytes } else { 0 });
-        let active = sum(|b| if b.state == BlockState::Inactive { 0 } else { b.bytes });
-        let requested =
-            sum(|b| if b.state == BlockState::Inactive { 0 } else { b.requested_bytes });
-        self.allocated_bytes = allocated;
-        self.active_bytes = active;
-        self.requested_bytes = requested;
+        (self.allocated_bytes, self.active_bytes, self.requested_bytes) = (
+            sum(|b| if b.state == BlockState::Allocated { b.bytes } else { 0 }),
+            sum(|b| if b.state == BlockState::Inactive { 0 } else { b.bytes }),
+            sum(|b| if b.state == BlockState::Inactive { 0 } else { b.requested_bytes }),
+        );
     }
 }
 

@@ -8,7 +8,7 @@ use super::parts::{PoolId, Snapshot};
 use super::stacks::StackId;
 
 /// The recording that a trace was made from, for one device.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Recording {
     /// The whole snapshot, shared by the traces of all its devices. Turning the trace back into
     /// a snapshot means writing this.
@@ -48,12 +48,5 @@ impl Recording {
     /// The most memory that the recording allocator held, in bytes.
     pub fn peak_reserved_bytes(&self) -> u64 {
         self.reserved.iter().map(|point| point.bytes).max().unwrap_or(0)
-    }
-
-    /// The synthetic stream that stands for other streams, whose names recordings leave out; the
-    /// trace uses it only if its stream count says so.
-    pub fn other_stream(&self) -> u16 {
-        // Cannot truncate: the builder numbers fewer than 2^16 streams.
-        self.streams.len() as u16
     }
 }

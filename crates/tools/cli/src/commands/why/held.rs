@@ -108,18 +108,13 @@ mod tests {
 
     fn segment(address: u64, stream: u64, pool: u32, blocks: Vec<Block>) -> Segment {
         Segment {
-            device: 0,
             address,
             bytes: blocks.iter().map(|block| block.bytes).sum(),
-            allocated_bytes: 0,
-            active_bytes: 0,
-            requested_bytes: 0,
             stream,
-            is_small: false,
             pool: Some(PoolId(pool, 0)),
             is_expandable: Some(true),
-            stack: None,
             blocks,
+            ..Segment::default()
         }
     }
 
@@ -136,15 +131,8 @@ mod tests {
         let segments = vec![segment(base, 0, 0, own), segment(2 * base, 7, 4, other)];
         let recording = Recording {
             snapshot: Arc::new(Snapshot { segments, ..Snapshot::default() }),
-            device: 0,
-            base_us: 0,
-            addresses: Vec::new(),
-            stacks: Vec::new(),
             streams: vec![0, 7],
-            pools: Vec::new(),
-            reserved: Vec::new(),
-            live_at_start: 0,
-            missed_frees: 0,
+            ..Recording::default()
         };
         let expected = Held {
             reserved_bytes: 11 * MIB,

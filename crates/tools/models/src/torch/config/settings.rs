@@ -1,7 +1,6 @@
 //! [`Config`]: what `PYTORCH_CUDA_ALLOC_CONF` says, key by key.
 
-use super::error::{ConfigError, bad, unknown};
-use super::keys::{KEYS, LARGE_SEGMENT, Meaning};
+use super::keys::{ConfigError, KEYS, LARGE_SEGMENT, Meaning, bad, unknown};
 use super::tokens::{Tokens, tokens};
 use super::values::{INTERVALS, MIB, boolean, divisions, fraction, megabytes, number};
 

@@ -2,7 +2,7 @@
 //!
 //! Invariant: every token is a word without blanks and marks, or one of the marks `, : [ ]`.
 
-use super::error::ConfigError;
+use super::keys::ConfigError;
 
 /// One token.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -2,7 +2,7 @@
 //!
 //! Invariant: only what PyTorch would accept, but numbers must be whole decimal digits.
 
-use super::error::{ConfigError, bad};
+use super::keys::{ConfigError, bad};
 use super::tokens::Tokens;
 
 /// One mebibyte, in bytes: the unit of every size key.

@@ -29,10 +29,7 @@ const SCHEMA: &str = "message trace {
 const GROUP_ROWS: usize = 1 << 20;
 
 /// Writes a trace.
-///
-/// # Errors
-///
-/// What the output refuses.
+/// Errors: what the output refuses.
 pub(super) fn write(trace: &Trace, output: impl Write + Send) -> io::Result<()> {
     write_groups(trace, output).map_err(|error| match error {
         ParquetError::External(error) => io::Error::other(error),

@@ -1,8 +1,10 @@
-//! A pickle's bytes, from the first to the last.
+//! A pickle's bytes, from the first to the last, and the integers among them.
 //!
-//! Invariant: a length is checked against what is left of the file before it is believed.
+//! Invariants: a length is checked against what is left of the file before it is believed; an
+//! integer is exact or an error: 64 bits, signed or unsigned, are enough.
 
 use crate::codec::error::Problem;
+use crate::codec::graph::Node;
 
 /// What a step through the file gives.
 pub(super) type Step<T = ()> = Result<T, Problem>;
@@ -68,5 +70,31 @@ impl<'f> Cursor<'f> {
         let len = left.iter().position(|byte| *byte == b'\n').ok_or(Problem::Truncated)?;
         self.at += len + 1;
         Ok(&left[..len])
+    }
+}
+
+/// A two's complement integer, little-endian, of any length.
+pub(super) fn long(bytes: &[u8]) -> Step<Node> {
+    let fill = if bytes.last().is_some_and(|byte| byte & 0x80 != 0) { 0xff } else { 0 };
+    let (low, high) = bytes.split_at(bytes.len().min(16));
+    if high.iter().any(|byte| *byte != fill) {
+        return Err(Problem::PickleNumber);
+    }
+    let mut wide = [fill; 16];
+    wide[..low.len()].copy_from_slice(low);
+    integer(i128::from_le_bytes(wide))
+}
+
+/// A decimal integer.
+pub(super) fn decimal(digits: &[u8]) -> Step<Node> {
+    let text = std::str::from_utf8(digits).map_err(|_| Problem::PickleNumber)?;
+    integer(text.parse().map_err(|_| Problem::PickleNumber)?)
+}
+
+fn integer(value: i128) -> Step<Node> {
+    match (i64::try_from(value), u64::try_from(value)) {
+        (Ok(value), _) => Ok(Node::Int(value)),
+        (_, Ok(value)) => Ok(Node::Unsigned(value)),
+        _ => Err(Problem::PickleNumber),
     }
 }

@@ -4,8 +4,7 @@
 //! at most one value; a length is checked against what is left of the file before it is believed.
 //! An error names the byte at which its opcode starts.
 
-use super::cursor::{Cursor, Step};
-use super::number::{decimal, long};
+use super::cursor::{Cursor, Step, decimal, long};
 use super::opcode as op;
 use super::text;
 use crate::codec::error::{Place, Problem};

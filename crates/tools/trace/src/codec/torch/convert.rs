@@ -17,7 +17,6 @@ use crate::snapshot::Snapshot;
 
 mod annotations;
 mod converter;
-mod reserved;
 mod start;
 
 use converter::Converter;

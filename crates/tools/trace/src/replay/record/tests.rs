@@ -22,7 +22,7 @@ fn trace(seed: u64) -> Trace {
         let event = |kind, bytes, stream| Event { time_ns, bytes, block, stream, pool: 0, kind };
         let slot = &mut live[block as usize];
         if next(40) == 0 {
-            events.push(Event { block: 0, ..event(Kind::EmptyCache, 0, 0) });
+            events.push(Event::bare(time_ns, Kind::EmptyCache));
         } else if let Some(allocation) = slot.take() {
             events.push(Event { time_ns, kind: Kind::Free, ..allocation });
         } else {
@@ -31,14 +31,7 @@ fn trace(seed: u64) -> Trace {
             events.push(allocation);
         }
     }
-    events.push(Event {
-        time_ns: 400,
-        bytes: 0,
-        block: 0,
-        stream: 0,
-        pool: 0,
-        kind: Kind::Iteration,
-    });
+    events.push(Event::bare(400, Kind::Iteration));
     Trace { events, blocks: 16, streams: 2, pools: 1, ..Trace::default() }
 }
 

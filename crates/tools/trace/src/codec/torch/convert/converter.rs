@@ -6,12 +6,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::annotations::Told;
-use super::reserved;
 use crate::codec::builder::{Builder, OTHER_STREAM};
 use crate::codec::error::{Place, Problem};
 use crate::codec::limits::Limits;
 use crate::model::{Completion, Kind, Trace};
-use crate::snapshot::{Action, Entry, Mark, PoolId, Recording, Segment, Snapshot, StackId};
+use crate::snapshot::{
+    Action, Entry, Mark, PoolId, Recording, ReservedPoint, Segment, Snapshot, StackId,
+};
 
 /// One device's trace in the making.
 pub(super) struct Converter<'s> {
@@ -230,7 +231,7 @@ impl<'s> Converter<'s> {
         for &index in self.pending.values() {
             self.completions[index].time_ns = self.now_ns;
         }
-        let reserved = reserved::curve(self.entries, &self.segments, self.base_us);
+        let reserved = reserved(self.entries, &self.segments, self.base_us);
         let built = self.builder.finish(name);
         let recording = Recording {
             snapshot: Arc::clone(self.snapshot),
@@ -249,4 +250,29 @@ impl<'s> Converter<'s> {
         trace.recording = Some(Box::new(recording));
         trace
     }
+}
+
+/// How much memory the recording allocator held over time. The curve ends at the sum of the
+/// segments, so what was held before recording began is in it.
+fn reserved(entries: &[Entry], segments: &[&Segment], base_us: i64) -> Vec<ReservedPoint> {
+    let delta = |entry: &Entry| match entry.action {
+        Action::SegmentAlloc | Action::SegmentMap => i128::from(entry.bytes),
+        Action::SegmentFree | Action::SegmentUnmap => -i128::from(entry.bytes),
+        _ => 0,
+    };
+    let end: i128 = segments.iter().map(|segment| i128::from(segment.bytes)).sum();
+    let mut held = end - entries.iter().map(delta).sum::<i128>();
+    // A recording with holes could begin below nothing, or rise above all addresses.
+    let bytes = |held: i128| u64::try_from(held.max(0)).unwrap_or(u64::MAX);
+    let mut curve = vec![ReservedPoint { time_ns: 0, bytes: bytes(held) }];
+    let mut now_ns = 0;
+    for entry in entries {
+        let us = u64::try_from(entry.time_us.saturating_sub(base_us)).unwrap_or(0);
+        now_ns = us.saturating_mul(1000).max(now_ns);
+        if delta(entry) != 0 {
+            held += delta(entry);
+            curve.push(ReservedPoint { time_ns: now_ns, bytes: bytes(held) });
+        }
+    }
+    curve
 }

@@ -18,20 +18,7 @@ impl Reader<'_, '_> {
     }
 
     fn segment(&mut self, value: Id) -> Read<Segment> {
-        let mut found = Segment {
-            device: 0,
-            address: 0,
-            bytes: 0,
-            allocated_bytes: 0,
-            active_bytes: 0,
-            requested_bytes: 0,
-            stream: 0,
-            is_small: false,
-            pool: None,
-            is_expandable: None,
-            stack: None,
-            blocks: Vec::new(),
-        };
+        let mut found = Segment::default();
         let (mut address, mut bytes, mut blocks) = (None, None, None);
         for (key, value) in self.dict(value)? {
             let fault = |fault: Fault| fault.at(String::from_utf8_lossy(key));
