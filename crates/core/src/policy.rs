@@ -199,14 +199,15 @@ const SHARED_HANDLE_BYTES: u64 = 32 * MIB;
 const SHARED_HANDLE_LEAST_BYTES: u64 = 16 * MIB;
 
 /// Which of the two it is for a heap that holds so much: about an eighth.
-fn shared_handle_bytes(held_bytes: u64) -> u64 {
-    (held_bytes / 8).clamp(SHARED_HANDLE_LEAST_BYTES, SHARED_HANDLE_BYTES)
+const fn shared_handle_bytes(held_bytes: u64) -> u64 {
+    let is_much = held_bytes / 8 >= SHARED_HANDLE_BYTES;
+    if is_much { SHARED_HANDLE_BYTES } else { SHARED_HANDLE_LEAST_BYTES }
 }
 
 /// In what unit the memory of a heap that holds so much grows, with handles of so many bytes: no
 /// more than a handle that small requests share is created beyond a request.
 pub(crate) fn growth_unit(handle_bytes: u64, held_bytes: u64) -> u64 {
-    handle_bytes.min(1 << shared_handle_bytes(held_bytes).ilog2())
+    handle_bytes.min(shared_handle_bytes(held_bytes))
 }
 
 /// How far beyond a block of so many bytes that grows in place memory may lie that was free: the
@@ -228,9 +229,9 @@ pub(crate) const ROOM_FOR_MOVES_BYTES: u64 = SHARED_HANDLE_BYTES;
 /// `docs/evidence/measurements.md` has the table of shares.
 pub(crate) const LEFT_PER_STAYING_HANDLE: u64 = 128;
 
-/// How many granules new handles for a request get in a heap that holds so much:
-/// a power of two that takes no more than a share of what is left. Small blocks would hold large
-/// handles up, and so would all blocks where memory is preferred and nothing moves.
+/// How many granules new handles for a request get in a heap that holds so much: all that it makes
+/// the heap grow by, but no more than a share of what is left. Small blocks would hold large handles
+/// up, and so would all blocks where memory is preferred and nothing moves.
 pub(crate) fn handle_granules(
     class: SizeClass,
     prefer: Prefer,
@@ -246,10 +247,12 @@ pub(crate) fn handle_granules(
     let most_bytes = match prefer {
         Prefer::Memory => HANDLE_MAX_BYTES,
         Prefer::Balanced | Prefer::Speed => {
-            asked_bytes.clamp(shared_handle_bytes(held_bytes), LARGE_HANDLE_MAX_BYTES)
+            let shared_bytes = shared_handle_bytes(held_bytes);
+            asked_bytes.saturating_add(shared_bytes - 1) / shared_bytes * shared_bytes
         }
     };
-    1 << (most_bytes.min(share_bytes) / granule_bytes).max(1).ilog2()
+    let most_bytes = most_bytes.min(LARGE_HANDLE_MAX_BYTES);
+    (most_bytes.min(share_bytes) / granule_bytes).clamp(1, u64::from(u16::MAX)) as u16
 }
 
 /// How many idle windows a remap of so many granules looks at: 256 granules of them, or 16 windows.
@@ -337,9 +340,10 @@ mod tests {
         };
         assert_eq!(handle(3 * MIB, 0, GIB), 16 * MIB);
         assert_eq!(handle(3 * MIB, 256 * MIB, GIB), 32 * MIB);
-        assert_eq!(handle(100 * MIB, 0, GIB), 64 * MIB);
+        assert_eq!(handle(100 * MIB, 0, GIB), 112 * MIB);
+        assert_eq!(handle(u64::MAX, 0, GIB), 128 * MIB);
         assert_eq!(handle(64 * GIB, 0, GIB), 128 * MIB);
-        for (share, bytes) in [(0, 2), (3, 2), (4, 4), (7, 4), (8, 8), (63, 32), (64, 64)] {
+        for (share, bytes) in [(0, 2), (3, 2), (4, 4), (7, 6), (8, 8), (63, 62), (64, 64)] {
             assert_eq!(handle(GIB, 0, share * MIB), bytes * MIB, "{share}");
         }
         let large = |prefer, moves, granule| {

@@ -44,7 +44,6 @@ impl PageTable {
     /// What a growth by just so many bytes takes.
     fn new_physical_of(&self, bytes: u64, most: u16) -> NewPhysical {
         assert!(bytes.is_multiple_of(self.granule_bytes), "new memory is not of whole granules");
-        assert!(most.is_power_of_two(), "handles are not of powers of two");
         let missing = (bytes / self.granule_bytes) as usize;
         let mut new = NewPhysical { bytes, idle: Vec::new(), missing, created_bytes: 0, most };
         for id in self.granules.idle().rev() {
@@ -67,18 +66,11 @@ impl PageTable {
         larger.min().filter(|&size| bytes > 0 && size <= most)
     }
 
-    /// Names new handles for the granules that are missing, each of a power of two of them.
+    /// Names new handles for the granules that are missing, as few as hold them.
     fn name_handles(&mut self, new: &NewPhysical) -> Vec<GranuleId> {
-        let mut handles = Vec::with_capacity(new.missing / usize::from(new.most) + 1);
-        let (mut left, mut size) = (new.missing, new.most);
-        while left > 0 {
-            while usize::from(size) > left {
-                size /= 2;
-            }
-            left -= usize::from(size);
-            handles.push(self.granules.name(size));
-        }
-        handles
+        let most = usize::from(new.most);
+        let sizes = (0..new.missing).step_by(most).map(|at| most.min(new.missing - at));
+        sizes.map(|size| self.granules.name(size as u16)).collect()
     }
 
     /// Plans to map new memory behind a block, which it fills.
