@@ -70,7 +70,7 @@ impl Heap {
     /// An empty heap with its default pool and no stream.
     pub fn new(config: Config) -> Self {
         Self {
-            space: Space::new(),
+            space: Space::default(),
             vm: PageTable::new(config.granule_bytes),
             streams: Streams::default(),
             pools: Pools::new(Pool::new(config.kind, true)),
