@@ -18,7 +18,7 @@ impl Counters {
             self.free(class, bytes);
         }
         if state == BlockState::Quarantined {
-            self.quarantined_bytes += bytes;
+            self.rare.quarantined_bytes += bytes;
         }
     }
 }

@@ -75,6 +75,11 @@ impl StreamState {
         self.issued
     }
 
+    /// The point of a fence that covers all that is queued: after retirement, of the last one.
+    pub(crate) const fn issue_last(&mut self) -> u64 {
+        if self.is_retired { self.issued } else { self.issue() }
+    }
+
     /// Queues a block until the point is passed.
     pub(crate) fn enqueue(&mut self, point: u64, block: BlockIndex) {
         let at = self.waiting.partition_point(|&(queued, _)| queued <= point);
@@ -164,9 +169,7 @@ impl Streams {
             return None;
         }
         let state = self.at_mut(stream.index);
-        let is_new = !state.is_retired;
-        let point = if is_new { state.issue() } else { state.issued };
-        Some((Fence { stream, point }, is_new))
+        Some((Fence { stream, point: state.issue_last() }, !state.is_retired))
     }
 
     #[inline]
@@ -195,12 +198,8 @@ impl Streams {
 
     /// How far each stream has come. What is freed from now on is free after a later point.
     pub(crate) fn points(&mut self) -> Points {
-        let point = |stream: &mut StreamState| match stream.is_retired {
-            true => stream.issued,
-            // A fence that is never recorded: those after it cover it.
-            false => stream.issue(),
-        };
-        Points(self.table.iter_mut().map(point).collect())
+        // Fences that are never recorded: those after them cover them.
+        Points(self.table.iter_mut().map(StreamState::issue_last).collect())
     }
 
     /// Whether what is free after a point of a stream was so at some moment.

@@ -18,17 +18,15 @@ const FREED_AT_ONCE: usize = 256;
 impl Streams {
     /// Retires a stream that is about to be destroyed, and plans its last fence.
     pub(crate) fn plan_retire(&mut self, stream: StreamId) -> Result<Plan, StreamError> {
-        let state = self.live_mut(stream)?;
-        let fence = Fence { stream, point: state.issue() };
-        state.is_retired = true;
-        Ok(Plan { steps: vec![Step::Record { fence }], intent: Intent::Mark { fence } })
+        let plan = self.plan_mark(stream)?;
+        self.at_mut(stream.index).is_retired = true;
+        Ok(plan)
     }
 
-    /// Plans a fence on a stream. `None` if it was retired.
-    pub(crate) fn plan_mark(&mut self, stream: StreamId) -> Option<Plan> {
-        let state = self.live_mut(stream).ok()?;
-        let fence = Fence { stream, point: state.issue() };
-        Some(Plan { steps: vec![Step::Record { fence }], intent: Intent::Mark { fence } })
+    /// Plans a fence on a stream.
+    pub(crate) fn plan_mark(&mut self, stream: StreamId) -> Result<Plan, StreamError> {
+        let fence = Fence { stream, point: self.live_mut(stream)?.issue() };
+        Ok(Plan { steps: vec![Step::Record { fence }], intent: Intent::Mark { fence } })
     }
 
     /// Plans for a stream to wait for the last uses of blocks of others. Where it may not, only the
@@ -75,8 +73,7 @@ impl Streams {
         let streams = (0..self.len() as u32).map(StreamIx);
         let last = streams.map(|index| {
             let (stream, state) = (self.id_at(index), self.at_mut(index));
-            let point = if state.is_retired { state.issued } else { state.issue() };
-            Fence { stream, point }
+            Fence { stream, point: state.issue_last() }
         });
         let fences = last.collect();
         let intent = Intent::Synchronize { fences, quarantined, pools };

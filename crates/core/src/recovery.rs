@@ -387,7 +387,7 @@ impl<E> Miss<E> {
                 _ => !is_short,
             };
             if may_help && rung.is_legal(self.captured) {
-                stats.retries += u64::from(rung == Rung::TrimPassed);
+                stats.rare.retries += u64::from(rung == Rung::TrimPassed);
                 if rung == Rung::Synchronize {
                     self.before_wait = (given, given_back_bytes);
                 }

@@ -85,12 +85,7 @@ enum Inner {
 }
 
 /// Whose blocks a list has.
-#[derive(Debug)]
-struct Owner {
-    pool: PoolIx,
-    class: SizeClass,
-    stream: StreamIx,
-}
+type Owner = (PoolIx, SizeClass, StreamIx);
 
 impl SnapshotCopy {
     /// Of a state machine with few blocks.
@@ -106,10 +101,10 @@ impl SnapshotCopy {
         };
         let block = |index: BlockIndex| &blocks[index.0 as usize];
         let view = |segment: Segment| {
-            let &Owner { pool, class, stream } = &lists[segment.list.index()];
+            let (pool, class, stream) = lists[segment.list.index()];
             let chain = std::iter::successors(segment.first.some(), |&ix| block(ix).next.some());
             let mut blocks: Vec<BlockView> = Vec::new();
-            for view in chain.map(block).map(|b| b.view(lists[b.list.index()].stream)) {
+            for view in chain.map(block).map(|b| b.view(lists[b.list.index()].2)) {
                 match blocks.last_mut() {
                     // Joins that are put off are not seen.
                     Some(last) if last.is_joined_with(&view) => last.bytes += view.bytes,
@@ -138,8 +133,7 @@ impl Space {
             return Err(self.blocks.capacity());
         }
         self.blocks.copy_to(&mut blocks);
-        let owner =
-            |list: &FreeList| Owner { pool: list.pool, class: list.class, stream: list.stream };
+        let owner = |list: &FreeList| (list.pool, list.class, list.stream);
         Ok(SnapshotCopy(Inner::Tables {
             blocks,
             segments: self.segments.in_address_order().map(|(_, segment)| *segment).collect(),

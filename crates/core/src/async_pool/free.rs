@@ -193,7 +193,7 @@ impl AsyncPools {
         assert!(block.state == State::Freeing, "a block is quarantined that was not freed");
         self.streams.uses.clear(&mut block.uses);
         block.state = State::Quarantined;
-        self.stats.quarantined_bytes += block.bytes;
+        self.stats.rare.quarantined_bytes += block.bytes;
         self.deferred.push(index);
     }
 
@@ -204,7 +204,7 @@ impl AsyncPools {
             matches!(block.state, State::Ready | State::Complete | State::Quarantined);
         assert!(is_deferred, "a block's last use is over that was not deferred");
         if block.state == State::Quarantined {
-            let quarantined = &mut self.stats.quarantined_bytes;
+            let quarantined = &mut self.stats.rare.quarantined_bytes;
             assert!(block.bytes <= *quarantined, "more leaves the quarantine than went in");
             *quarantined -= block.bytes;
         }

@@ -11,7 +11,6 @@ use crate::plan::{self, Committed, Intent, Move, Plan, Release, Step};
 use crate::policy::SegmentKind;
 use crate::space::block::{BlockIndex, BlockState};
 use crate::space::segment::Segment;
-use crate::space::unmapped::GrowthPoint;
 use crate::state_machine::StateMachine;
 use crate::vm::pins::PinKey;
 
@@ -111,7 +110,13 @@ impl Heap {
             Intent::Grow { point, created_bytes, has_large, .. } => {
                 self.headroom.end_plan(created_bytes);
                 self.headroom.note_growth_failed(has_large);
-                self.undo_growth(point, &plan.steps, in_effect);
+                // What is not undone stays created.
+                self.stats.all.reserved_bytes.add(plan::created(steps).sum());
+                self.vm.abandon(&self.space.segments, &plan.steps, in_effect);
+                self.space.make_unmapped(point.unmapped);
+                for index in [point.before, point.after].into_iter().filter_map(BlockIndex::some) {
+                    self.windows().file(index);
+                }
             }
             Intent::Remap { window, donors, .. } => {
                 self.vm.abandon(&self.space.segments, &plan.steps, in_effect);
@@ -163,16 +168,6 @@ impl Heap {
         index
     }
 
-    /// A growth failed: what is not undone stays created.
-    fn undo_growth(&mut self, point: GrowthPoint, steps: &[Step], in_effect: usize) {
-        self.vm.abandon(&self.space.segments, steps, in_effect);
-        self.stats.all.reserved_bytes.add(plan::created(&steps[..in_effect]).sum());
-        self.space.make_unmapped(point.unmapped);
-        for index in [point.before, point.after].into_iter().filter_map(BlockIndex::some) {
-            self.windows().file(index);
-        }
-    }
-
     // What is over, and what was given back.
 
     fn finish_synchronize(
@@ -193,7 +188,7 @@ impl Heap {
                 self.windows().file(index);
                 continue;
             }
-            self.stats.quarantined_bytes -= self.space.blocks[index].bytes;
+            self.stats.rare.quarantined_bytes -= self.space.blocks[index].bytes;
             self.space.end_leaving(index);
             self.finish_free(index);
         }

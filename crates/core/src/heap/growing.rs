@@ -13,7 +13,7 @@ use super::{Heap, Outcome};
 use crate::error::{FreeError, RequestError};
 use crate::headroom::Look;
 use crate::id::{PoolId, StreamId};
-use crate::plan::{Intent, Plan, Request, Reuse, Step};
+use crate::plan::{Plan, Request, Reuse};
 use crate::policy::{self, SegmentKind, SizeClass};
 use crate::size::{BYTES_MAX, SizeError, round_up};
 use crate::space::Granted;
@@ -40,12 +40,7 @@ impl Heap {
     /// The pool or the stream is unknown.
     pub fn plan_room(&mut self, pool: PoolId, stream: StreamId) -> Result<Plan, RequestError> {
         let list = self.pools.growing_list(&mut self.space, &self.streams, pool, stream)?;
-        let bytes = self.pools.live(pool)?.room_bytes;
-        self.pools.at_mut(pool.index).planned_segments += 1;
-        Ok(Plan {
-            steps: vec![Step::Reserve { bytes, alignment: self.vm.granule_bytes() }],
-            intent: Intent::Reserve { list, bytes, is_window: false },
-        })
+        Ok(self.plan_addresses(list, self.pools.live(pool)?.room_bytes, false))
     }
 
     /// The addresses of a growing pool, once they are reserved.

@@ -129,7 +129,7 @@ impl Heap {
         let bytes = request.bytes + if rest_bytes > kept { 0 } else { rest_bytes };
         let index = self.space.claim_range(run.first, start, start + bytes);
         self.space.give_to(index, request.list);
-        self.stats.cross_stream_reuses += 1;
+        self.stats.rare.cross_stream_reuses += 1;
         self.occupy(index, request)
     }
 
@@ -183,7 +183,7 @@ impl Heap {
 
     /// Plans a fence on a stream that a call brings: what was freed there has passed once it has.
     pub fn plan_mark(&mut self, stream: StreamId) -> Option<Plan> {
-        self.streams.plan_mark(stream)
+        self.streams.plan_mark(stream).ok()
     }
 
     /// Adds a private pool whose segments are of this kind. Plain ones need not be split: then no

@@ -28,7 +28,7 @@ impl Heap {
             return Some((Fence { stream, point: state.recorded }, None));
         }
         state.frees_at_event = frees;
-        let plan = self.streams.plan_mark(stream)?;
+        let plan = self.streams.plan_mark(stream).ok()?;
         let point = self.streams.at(stream.index).issued;
         Some((Fence { stream, point }, Some(plan)))
     }
@@ -56,6 +56,6 @@ impl Heap {
         streams.dedup();
         streams.retain(|&stream| !self.streams.at(stream).is_passing);
         let ids: Vec<StreamId> = streams.into_iter().map(|ix| self.streams.id_at(ix)).collect();
-        ids.into_iter().filter_map(|stream| self.streams.plan_mark(stream)).collect()
+        ids.into_iter().flat_map(|stream| self.streams.plan_mark(stream)).collect()
     }
 }

@@ -52,7 +52,9 @@ impl Heap {
     /// Serves a request by a remap, or plans what has to be done first. There are granules enough.
     /// `None` if addresses have to be reserved.
     pub(super) fn remap(&mut self, request: Request, donors: &Donors) -> Option<Outcome> {
-        let Window { index, fit } = self.search(request).best_window(donors)?;
+        let search = self.search(request);
+        let idle = search.idle_window(donors, usize::MAX);
+        let Window { index, fit } = idle.or_else(|| search.unmapped_window())?;
         if let Some(plan) = self.plan_within_budget(request, fit.calls) {
             return Some(Outcome::Plan(plan));
         }

@@ -219,7 +219,7 @@ impl Search<'_> {
                 break;
             }
         }
-        Donors::new(found.donors, policy::LAST_HANDLE_BEYOND_BYTES)
+        Donors::new(found.donors)
     }
 
     /// Adds what the request may take of the free blocks of a list, until that is enough.
@@ -273,12 +273,6 @@ impl Search<'_> {
     }
 
     // Windows.
-
-    /// The window in which the request is served with the fewest driver calls; `None` if addresses
-    /// have to be reserved first.
-    pub(super) fn best_window(&self, donors: &Donors) -> Option<Window> {
-        self.idle_window(donors, usize::MAX).or_else(|| self.unmapped_window())
-    }
 
     /// A window of addresses that lead nowhere, with room for all of the last handle.
     pub(super) fn unmapped_window(&self) -> Option<Window> {

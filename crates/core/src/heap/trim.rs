@@ -137,7 +137,6 @@ impl<'a> Trim<'a> {
                 self.claim_to_unmap(index, ranges);
             } else if is_whole && span.is_unmapped() {
                 self.heap.windows().take_idle(index);
-                self.heap.space.blocks.set_state(index, BlockState::Claimed);
                 self.heap.windows().finish_unmapping(index);
             }
         }
@@ -284,8 +283,7 @@ impl<'a> Trim<'a> {
                 && self.heap.pools.is_open(self.heap.space.list(list))
                 && !self.is_full()
             {
-                self.heap.space.unlink_unmapped(first);
-                self.heap.space.blocks.set_state(first, BlockState::Claimed);
+                self.heap.space.claim_unmapped(first, bytes);
                 self.heap.space.segments.withdraw(ix);
                 self.releases.push(Release::Segment { segment: ix, step: self.steps.len() });
                 self.steps.push(Step::Unreserve { address, bytes });

@@ -62,7 +62,6 @@ impl Windows<'_> {
     fn claim_window(&mut self, index: BlockIndex, remap: &Remap) {
         if self.space.blocks[index].state == BlockState::IdleWindow {
             self.take_idle(index);
-            self.space.blocks.set_state(index, BlockState::Claimed);
         } else {
             self.space.claim_unmapped(index, remap.bytes);
         }
@@ -88,7 +87,7 @@ impl Windows<'_> {
             let is_whole = block.bytes.is_multiple_of(granule_bytes);
             assert!(is_whole, "a remap takes part of a granule");
             self.stats.classes[class].reserved_bytes.take(block.bytes);
-            self.stats.granule_remaps += block.bytes / granule_bytes;
+            self.stats.rare.granule_remaps += block.bytes / granule_bytes;
             if block.is_window {
                 self.make_idle(index);
             } else {
@@ -152,12 +151,13 @@ impl Windows<'_> {
 
     // Idle windows.
 
-    /// Takes a whole idle window out of those that wait for their next use: it is to be claimed.
+    /// Claims a whole idle window: it waits for its next use no more.
     pub(super) fn take_idle(&mut self, index: BlockIndex) {
         let key = self.space.window_key(index, self.vm.granule_bytes());
         let is_idle = self.space.blocks[index].state == BlockState::IdleWindow;
         assert!(is_idle, "a window is taken that is not idle");
         self.space.idle_windows.remove(key);
+        self.space.blocks.set_state(index, BlockState::Claimed);
     }
 
     /// Makes a claimed block of a segment of windows idle: whole windows in it can be used again.

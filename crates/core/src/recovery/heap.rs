@@ -83,10 +83,10 @@ impl Heap {
                 Ok(Outcome::Plan(plan))
                     if miss.may_make_room() && takes_room_for_moves(self, &plan) =>
                 {
-                    let lacks_memory = self.headroom.lacks_memory();
+                    let lacks_memory = self.headroom.lacks_memory;
                     self.abandon(plan, 0);
                     // It was not begun.
-                    self.headroom.note_growth_failed(lacks_memory);
+                    self.headroom.lacks_memory = lacks_memory;
                     miss.has_made_room = true;
                     return Next::Compact;
                 }
@@ -132,13 +132,13 @@ impl Heap {
                 // What is undone was given all the same.
                 let undone = failure.in_effect.min(failure.failed_at)..failure.failed_at;
                 let given_bytes = plan::created(&plan.steps[undone]).sum();
-                let room = self.headroom.room();
+                let room = self.headroom.room;
                 self.abandon(plan, failure.in_effect);
                 let is_news = match lack {
                     Lack::Granules if failure.is_out_of_memory => {
                         self.headroom.note_refused(&self.stats, given_bytes)
                     }
-                    Lack::Addresses => self.headroom.room() != room,
+                    Lack::Addresses => self.headroom.room != room,
                     _ => false,
                 };
                 miss.fail(lack, is_news, failure);

@@ -165,11 +165,6 @@ impl Space {
         self.segments.remove(segment);
     }
 
-    /// Whether a block is the only one of its segment.
-    pub(crate) fn is_whole_segment(&self, block: &Block) -> bool {
-        self.segments[block.segment].bytes == block.bytes
-    }
-
     /// Where a window stands while it is idle.
     pub(crate) fn window_key(&self, index: BlockIndex, granule_bytes: u64) -> WindowKey {
         let block = &self.blocks[index];

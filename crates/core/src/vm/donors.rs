@@ -49,14 +49,12 @@ pub(crate) struct Picked {
 #[derive(Debug, Default)]
 pub(crate) struct Donors {
     all: Vec<Donor>,
-    /// By how much the last handle that is taken may be larger than needed.
-    pub(super) beyond_bytes: u64,
     by_address: OnceCell<Vec<Donor>>,
 }
 
 impl Donors {
-    pub(crate) fn new(all: Vec<Donor>, beyond_bytes: u64) -> Self {
-        Self { all, beyond_bytes, by_address: OnceCell::new() }
+    pub(crate) const fn new(all: Vec<Donor>) -> Self {
+        Self { all, by_address: OnceCell::new() }
     }
 
     fn by_address(&self) -> &[Donor] {

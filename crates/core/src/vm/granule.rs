@@ -75,12 +75,13 @@ pub(crate) struct Granules {
     /// Handles that back nothing.
     idle: Vec<GranuleId>,
     /// How many granules they have.
-    idle_count: usize,
+    pub(super) idle_count: usize,
     /// Handles of the host's memory.
     on_host: Vec<GranuleId>,
-    mapping_count: usize,
+    /// How many pages beside their homes lead to granules.
+    pub(super) mapping_count: usize,
     /// Some handle has, or had, more than one granule.
-    has_large_handles: bool,
+    pub(super) has_large_handles: bool,
 }
 
 impl Granules {
@@ -131,11 +132,6 @@ impl Granules {
         self.idle.iter().copied()
     }
 
-    /// How many granules back nothing.
-    pub(crate) const fn idle_count(&self) -> usize {
-        self.idle_count
-    }
-
     /// Marks a handle as part of a plan; its memory stays.
     fn plan(&mut self, id: GranuleId) {
         self.set(id, |granule| granule.state = GranuleState::Planned);
@@ -171,12 +167,6 @@ impl Granules {
     pub(crate) fn cut(&self, id: GranuleId) -> (u16, u16) {
         let Granule { before, of, .. } = self.table[id.index()];
         (before, if before == 0 { 0 } else { of - before })
-    }
-
-    /// Whether handles may have more than one granule.
-    #[inline]
-    pub(crate) const fn has_large_handles(&self) -> bool {
-        self.has_large_handles
     }
 
     fn set(&mut self, id: GranuleId, change: impl Fn(&mut Granule)) {
@@ -310,11 +300,6 @@ impl Granules {
         self.mapping_count -= 1;
     }
 
-    /// How many pages beside their homes lead to granules.
-    pub(crate) const fn mapping_count(&self) -> usize {
-        self.mapping_count
-    }
-
     /// How many granules exist, or will once the plans under way are done.
     pub(crate) fn len(&self) -> usize {
         let vacant = self.vacant.iter().enumerate().map(|(power, ids)| ids.len() << power);
@@ -358,7 +343,7 @@ mod tests {
         let third = GranuleId(2);
         assert_eq!((granules.before(third), granules.handle(third)), (2, 0..4));
         granules.set_idle(large);
-        assert_eq!((granules.idle_count(), granules.state(third)), (4, GranuleState::Idle));
+        assert_eq!((granules.idle_count, granules.state(third)), (4, GranuleState::Idle));
         granules.take_idle(&[large]);
         granules.set_vacant(large);
         assert_eq!(granules.len(), 1);
@@ -374,9 +359,9 @@ mod tests {
         let place = page_of;
         granules.add_mapping(id, place(1));
         granules.add_mapping(id, place(2));
-        assert_eq!(granules.mapping_count(), 2);
+        assert_eq!(granules.mapping_count, 2);
         granules.remove_mapping(id, place(1));
-        assert_eq!((granules.mapping_count(), granules.mappings(id)), (1, &[place(2)][..]));
+        assert_eq!((granules.mapping_count, granules.mappings(id)), (1, &[place(2)][..]));
     }
 
     #[test]

@@ -158,10 +158,10 @@ impl PageTable {
     pub(crate) fn figures(&self) -> Figures {
         Figures {
             granules: self.granules.len(),
-            idle_bytes: self.granules.idle_count() as u64 * self.granule_bytes,
+            idle_bytes: self.granules.idle_count as u64 * self.granule_bytes,
             remapped_granules: self.remapped_granules,
-            mappings: self.granules.mapping_count(),
-            pinned_bytes: self.pins.bytes(),
+            mappings: self.granules.mapping_count,
+            pinned_bytes: self.pins.bytes,
             on_host_bytes: self.granules.on_host_count() as u64 * self.granule_bytes,
         }
     }

@@ -37,7 +37,7 @@ pub(crate) struct Pins {
     /// handles do: there are few.
     pieces: Vec<(u64, u32)>,
     /// Bytes that at least one covers.
-    bytes: u64,
+    pub(super) bytes: u64,
 }
 
 impl Pins {
@@ -138,11 +138,6 @@ impl Pins {
     pub(crate) fn ranges(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.by_key.values().map(|pinned| (pinned.addresses.start, pinned.addresses.end))
     }
-
-    /// Bytes that pins cover.
-    pub(crate) const fn bytes(&self) -> u64 {
-        self.bytes
-    }
 }
 
 #[cfg(test)]
@@ -190,7 +185,7 @@ mod tests {
         assert_eq!(free_of(&pins, 0..60), [0..10, 20..60]);
         assert_eq!(pins.unpin(long), None);
         assert_eq!(is_last(&mut pins, short), Some(true));
-        assert_eq!(pins.bytes(), 5);
+        assert_eq!(pins.bytes, 5);
     }
 
     #[test]
@@ -222,7 +217,7 @@ mod tests {
             }
             let free = (0..200).filter(|&byte| covered[byte as usize] == 0);
             assert!(free_of(&pins, 0..200).into_iter().flatten().eq(free));
-            assert_eq!(pins.bytes(), covered.iter().filter(|&&pins| pins > 0).count() as u64);
+            assert_eq!(pins.bytes, covered.iter().filter(|&&pins| pins > 0).count() as u64);
             let changes = covered.windows(2).filter(|pair| pair[0] != pair[1]).count();
             assert_eq!(pins.pieces.len(), changes + usize::from(covered[0] > 0));
         }
@@ -235,10 +230,10 @@ mod tests {
         for n in 0..5000 {
             pin_block(&mut pins, pinned(n), 10_000..20_000);
         }
-        assert_eq!((pins.pieces.len(), pins.bytes()), (2, 10_000));
+        assert_eq!((pins.pieces.len(), pins.bytes), (2, 10_000));
         for n in (0..5000).rev() {
             assert_eq!(is_last(&mut pins, PinKey::Block(pinned(n).start)), Some(true));
         }
-        assert_eq!((pins.pieces.len(), pins.bytes()), (0, 0));
+        assert_eq!((pins.pieces.len(), pins.bytes), (0, 0));
     }
 }

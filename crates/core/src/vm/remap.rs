@@ -9,6 +9,7 @@ use super::donors::{Donor, Donors, Picked};
 use super::run::{MappedRun, Target};
 use super::window::WindowFit;
 use crate::plan::Step;
+use crate::policy;
 use crate::space::block::Block;
 
 /// What a remap takes, and what it does to the device.
@@ -63,7 +64,7 @@ impl PageTable {
     /// stream first, from large blocks first and there from the end, so that few are cut. The last
     /// one may have as much too much as there is room for. Also tells how many bytes nothing that
     /// is free fits into.
-    fn pick(&self, fit: &WindowFit, donors: &Donors) -> (Vec<Picked>, u64) {
+    pub(super) fn pick(&self, fit: &WindowFit, donors: &Donors) -> (Vec<Picked>, u64) {
         let gaps = fit.gaps();
         let mut picked = Vec::new();
         if gaps.is_empty() {
@@ -94,7 +95,7 @@ impl PageTable {
                 return (picked, left);
             }
             let room_bytes = fit.room as u64 * self.granule_bytes;
-            let most = left + room_bytes.min(donors.beyond_bytes);
+            let most = left + room_bytes.min(policy::LAST_HANDLE_BEYOND_BYTES);
             if let Some(last) = self.pick_last(most, stock.all()) {
                 picked.push(last);
             } else if at == 0 {
@@ -149,11 +150,6 @@ impl PageTable {
             (range.end - range.start <= most).then(|| Picked { range, ..piece.clone() })
         });
         lasts.min_by_key(|last| last.range.end - last.range.start)
-    }
-
-    /// Whether free handles fit into the gaps of a window. Single granules always do.
-    pub(super) fn has_picks(&self, fit: &WindowFit, donors: &Donors) -> bool {
-        !self.granules.has_large_handles() || self.pick(fit, donors).1 == 0
     }
 
     /// The last handles of a range of whole ones, of so many bytes at most.
