@@ -36,7 +36,7 @@ pub use free::Freed;
 pub use giving::Giving;
 
 use crate::config::Config;
-use crate::counters::{Count, Counters, Meter};
+use crate::counters::{ClassCounters, Count, Counters, Meter};
 use crate::error::{FreeError, RequestError};
 use crate::fence::{Fence, Streams};
 use crate::headroom::Headroom;
@@ -133,6 +133,11 @@ impl Heap {
         self.occupy(index, request)
     }
 
+    /// What is counted of the class of a list.
+    fn class_of(&mut self, list: ListIx) -> &mut ClassCounters<Meter> {
+        &mut self.stats.classes[self.space.list(list).class as usize]
+    }
+
     #[inline]
     fn count_live(&mut self, list: ListIx, requested: u64, granted: Granted) {
         let list = self.space.list_mut(list);
@@ -140,25 +145,15 @@ impl Heap {
         self.stats.allocate(list.class as usize, requested, granted.bytes);
     }
 
-    /// The blocks and the page table, to change both together.
+    /// It, to change the blocks and the page table together.
     const fn windows(&mut self) -> Windows<'_> {
-        Windows {
-            space: &mut self.space,
-            vm: &mut self.vm,
-            streams: &self.streams,
-            pools: &mut self.pools,
-            stats: &mut self.stats,
-        }
+        Windows { heap: self }
     }
 
     /// All of it, as one request sees it.
     fn search(&self, request: Request) -> Search<'_> {
         Search {
-            space: &self.space,
-            vm: &self.vm,
-            streams: &self.streams,
-            pools: &self.pools,
-            config: self.config(),
+            heap: self,
             request,
             user: self.space.list(request.list).stream,
             granules: request.bytes.div_ceil(self.vm.granule_bytes()) as usize,

@@ -145,7 +145,6 @@ impl Stock<'_> {
         self.pieces.get_mut(at)
     }
 
-    /// All pieces.
     pub(super) fn all(&mut self) -> &[Picked] {
         while self.piece(self.pieces.len()).is_some() {}
         &self.pieces
