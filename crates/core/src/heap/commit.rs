@@ -21,13 +21,13 @@ impl Heap {
         let steps = plan.steps;
         match plan.intent {
             Intent::Reserve { list, bytes, is_window } => {
-                self.pools.of(self.space.list(list)).end_segment_plan();
+                self.pools.at_mut(self.space.list(list).pool).end_segment_plan();
                 let index = self.add_segment(list, address, bytes, is_window);
                 self.space.make_unmapped(index);
                 Committed::Prepared
             }
             Intent::Malloc { request, bytes } => {
-                self.pools.of(self.space.list(request.list)).end_segment_plan();
+                self.pools.at_mut(self.space.list(request.list).pool).end_segment_plan();
                 self.headroom.end_plan(bytes);
                 let index = self.add_segment(request.list, address, bytes, false);
                 self.stats.all.reserved_bytes.add(bytes);
@@ -95,14 +95,14 @@ impl Heap {
         match plan.intent {
             Intent::Reserve { list, .. } => {
                 let list = self.space.list(list);
-                self.pools.of(list).end_segment_plan();
+                self.pools.at_mut(list.pool).end_segment_plan();
                 // What a program names as room may be any size: others' may be had still.
                 if !self.pools.is_growing(list) {
                     self.headroom.note_refused_addresses();
                 }
             }
             Intent::Malloc { request, bytes } => {
-                self.pools.of(self.space.list(request.list)).end_segment_plan();
+                self.pools.at_mut(self.space.list(request.list).pool).end_segment_plan();
                 self.headroom.end_plan(bytes);
             }
             Intent::Grow { point, created_bytes, has_large, .. } => {

@@ -63,7 +63,7 @@ impl Heap {
             return Ok(plan);
         }
         let list = self.space.list(request.list);
-        let of = self.pools.of(list);
+        let of = self.pools.at_mut(list.pool);
         let bytes = policy::plain_segment_bytes(list.class, request.bytes, of.is_split)
             .ok_or(SizeError::TooLarge { bytes: request.requested })?;
         self.headroom.check(&self.stats, bytes, Look::Past)?;
@@ -245,7 +245,7 @@ impl Heap {
 
     /// Plans to reserve so many bytes of addresses for a list.
     pub(super) fn plan_addresses(&mut self, list: ListIx, bytes: u64, is_window: bool) -> Plan {
-        self.pools.of(self.space.list(list)).planned_segments += 1;
+        self.pools.at_mut(self.space.list(list).pool).planned_segments += 1;
         let steps = vec![Step::Reserve { bytes, alignment: self.vm.granule_bytes() }];
         Plan { steps, intent: Intent::Reserve { list, bytes, is_window } }
     }

@@ -117,10 +117,8 @@ impl Heap {
     ) -> Result<Outcome, RequestError> {
         let list = self.pools.growing_list(&mut self.space, &self.streams, pool, stream)?;
         let request = Request { list, requested, bytes: requested, reuse, look };
-        let no_room = {
-            let room_bytes = self.pools.live(pool)?.room_bytes;
-            RequestError::Room { bytes: requested, room_bytes }
-        };
+        let room_bytes = self.pools.live(pool)?.room_bytes;
+        let no_room = RequestError::Room { bytes: requested, room_bytes };
         let segment = self.space.segments.of_list(list).ok_or(no_room)?;
         let blocks = &self.space.blocks;
         let first = self.space.segments[segment].first;
@@ -129,9 +127,7 @@ impl Heap {
         let (mut free, mut unmapped) = (BlockIndex::NONE, behind);
         if blocks[behind].state == BlockState::Free {
             if blocks[behind].bytes >= requested {
-                let granted = self.space.occupy_free(behind, list, requested, requested);
-                self.count_live(list, requested, granted);
-                return Ok(Outcome::Granted(granted));
+                return Ok(Outcome::Granted(self.occupy_free(behind, request)));
             }
             (free, unmapped) = (behind, blocks[behind].next.some().ok_or(no_room)?);
         }

@@ -72,7 +72,7 @@ impl Heap {
 
     /// Plans to unmap windows whose use is over, so many at once: for when the driver has no
     /// mappings left, or nearly none. `None` if there are none.
-    pub fn plan_eviction(&mut self) -> Option<Plan> {
+    pub(crate) fn plan_eviction(&mut self) -> Option<Plan> {
         let is_over = |index: &BlockIndex| self.streams.is_complete(&self.space, *index);
         let windows = self.space.idle_windows.iter().map(|(_, index)| index).filter(is_over);
         let ranges = |index| (index, self.vm.under(&self.space.blocks[index]).mapped_ranges());

@@ -77,7 +77,8 @@ impl PageTable {
             let (before, mut left) = (picked.len(), bytes);
             for at in 0.. {
                 let Some(Picked { block, segment, range }) = stock.piece(at) else { break };
-                let last = self.last_handles(*segment, range, left);
+                let start = range.start.max(range.end.saturating_sub(left));
+                let last = self.span(*segment, start..range.end).whole_handles();
                 assert!(last.end - last.start <= left, "more is picked than a gap takes");
                 left -= last.end - last.start;
                 range.end = last.start;
@@ -150,12 +151,6 @@ impl PageTable {
             (range.end - range.start <= most).then(|| Picked { range, ..piece.clone() })
         });
         lasts.min_by_key(|last| last.range.end - last.range.start)
-    }
-
-    /// The last handles of a range of whole ones, of so many bytes at most.
-    fn last_handles(&self, segment: SegmentIx, range: &Range<u64>, bytes: u64) -> Range<u64> {
-        let start = range.start.max(range.end.saturating_sub(bytes));
-        self.span(segment, start..range.end).whole_handles()
     }
 
     /// The last handle of a range of whole ones; `None` if it is empty.
