@@ -185,8 +185,9 @@ impl Streams {
         StreamId { index, generation: self.at(index).generation }
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.table.len()
+    /// Their positions.
+    pub(crate) fn indices(&self) -> impl Iterator<Item = StreamIx> + use<> {
+        (0..self.table.len() as u32).map(StreamIx)
     }
 
     /// Whether the host knows that a stream has passed a point.
@@ -334,7 +335,7 @@ mod tests {
         assert!(streams.live(second).is_ok());
         assert!(streams.of_fence(Fence { stream: first, point: 1 }).is_none());
         assert!(streams.of_fence(Fence { stream: successor, point: 1 }).is_some());
-        assert_eq!((streams.id_at(first.index), streams.len()), (successor, 3));
+        assert_eq!((streams.id_at(first.index), streams.table.len()), (successor, 3));
     }
 
     #[test]

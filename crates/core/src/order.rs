@@ -70,8 +70,7 @@ impl Streams {
     /// Plans to wait until the device is idle, for blocks that wait for nothing less and for pools.
     pub(crate) fn plan_idle(&mut self, quarantined: Vec<BlockIndex>, pools: Vec<PoolId>) -> Plan {
         // What an idle device has passed: a new fence on each stream that takes any.
-        let streams = (0..self.len() as u32).map(StreamIx);
-        let last = streams.map(|index| {
+        let last = self.indices().map(|index| {
             let (stream, state) = (self.id_at(index), self.at_mut(index));
             Fence { stream, point: state.issue_last() }
         });

@@ -48,17 +48,17 @@ impl PageTable {
 
     /// Forgets the handles that steps release. Returns how many bytes they have.
     fn release(&mut self, steps: &[Step]) -> u64 {
-        let mut released_granules = 0;
+        let mut released_bytes = 0;
         for step in steps {
             if let Step::Release { granule } = *step {
-                released_granules += self.granules.handle(granule).len();
+                released_bytes += self.handle_bytes(granule);
                 self.granules.set_vacant(granule);
             }
         }
-        if released_granules > 0 {
+        if released_bytes > 0 {
             self.granules.forget_taken();
         }
-        released_granules as u64 * self.granule_bytes
+        released_bytes
     }
 
     /// These steps are those of a plan that failed, or what is left of one that stands as far as it

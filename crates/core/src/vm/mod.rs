@@ -130,6 +130,11 @@ impl PageTable {
         self.pages(page.segment).address + u64::from(page.page) * self.granule_bytes
     }
 
+    /// Size of a granule's handle.
+    fn handle_bytes(&self, id: GranuleId) -> u64 {
+        self.granules.handle(id).len() as u64 * self.granule_bytes
+    }
+
     /// What a page leads to that is backed.
     #[expect(clippy::expect_used, reason = "memory in use without a granule is a broken heap")]
     fn granule_behind(&self, page: PageAddr) -> GranuleId {

@@ -172,7 +172,7 @@ impl PageTable {
                 let places = addresses.zip(granules.by_ref());
                 let handles = places.filter(|&(_, &id)| self.granules.before(id) == 0);
                 steps.extend(handles.map(|(address, &granule)| {
-                    let bytes = self.granules.handle(granule).len() as u64 * granule_bytes;
+                    let bytes = self.handle_bytes(granule);
                     Step::Map { address, bytes, granule }
                 }));
                 steps.push(Step::SetAccess { address, bytes: end - address });
