@@ -24,7 +24,6 @@ impl Heap {
                 self.pools.at_mut(self.space.list(list).pool).end_segment_plan();
                 let index = self.add_segment(list, address, bytes, is_window);
                 self.space.make_unmapped(index);
-                Committed::Prepared
             }
             Intent::Malloc { request, bytes } => {
                 self.pools.at_mut(self.space.list(request.list).pool).end_segment_plan();
@@ -32,7 +31,7 @@ impl Heap {
                 let index = self.add_segment(request.list, address, bytes, false);
                 self.stats.all.reserved_bytes.add(bytes);
                 self.class_of(request.list).reserved_bytes.add(bytes);
-                Committed::Granted(self.occupy(index, request))
+                return Committed::Granted(self.occupy(index, request));
             }
             Intent::Grow { request, point, created_bytes, .. } => {
                 self.headroom.end_plan(created_bytes);
@@ -43,48 +42,40 @@ impl Heap {
                 self.class_of(list).reserved_bytes.add(bytes);
                 let index = self.space.join_growth(point);
                 match request {
-                    Some(request) => Committed::Granted(self.occupy(index, request)),
-                    None => {
-                        self.windows().file(index);
-                        Committed::Prepared
-                    }
+                    Some(request) => return Committed::Granted(self.occupy(index, request)),
+                    None => self.windows().file(index),
                 }
             }
             Intent::Remap { request, window, donors } => {
                 self.vm.commit(&self.space.segments, &steps);
                 self.windows().finish_remap(request, window, &donors);
-                Committed::Granted(self.occupy(window, request))
+                return Committed::Granted(self.occupy(window, request));
             }
-            Intent::Move(one) => {
-                Compaction::of(self).finish_move(one, &steps);
-                Committed::Prepared
-            }
+            Intent::Move(one) => Compaction::of(self).finish_move(one, &steps),
             Intent::Mesh { guests, home, meshed } => {
-                Compaction::of(self).finish_mesh(&guests, home, meshed, &steps);
-                Committed::Prepared
+                Compaction::of(self).finish_mesh(&guests, home, meshed, &steps)
             }
             Intent::Order { user, fences } => {
                 self.note_recorded(&steps);
                 self.streams.note_waited(user, &fences);
-                if fences.is_empty() { Committed::Recorded } else { Committed::Prepared }
+                if fences.is_empty() {
+                    return Committed::Recorded;
+                }
             }
             Intent::Free { block, fences } => {
                 self.publish_pending(block, &fences);
-                Committed::Done
+                return Committed::Done;
             }
             Intent::Mark { fence } => {
                 self.streams.note_recorded(fence);
-                Committed::Done
+                return Committed::Done;
             }
             Intent::Synchronize { fences, quarantined, pools } => {
                 self.finish_synchronize(&fences, quarantined, &pools);
-                Committed::Prepared
             }
-            Intent::Trim { releases } => {
-                self.finish_trim(releases, &steps, steps.len());
-                Committed::Prepared
-            }
+            Intent::Trim { releases } => self.finish_trim(releases, &steps, steps.len()),
         }
+        Committed::Prepared
     }
 
     /// Takes back a plan that failed. `in_effect` is how many leading steps are still done: after
