@@ -108,8 +108,8 @@ impl Headroom {
 
     /// What this heap may hold at most, by what the device gave, too.
     fn most_bytes(&self) -> u64 {
-        self.ceiling
-            .map_or(self.told_bytes(), |ceiling| ceiling.reserved_bytes.min(self.told_bytes()))
+        let given_bytes = self.ceiling.map_or(u64::MAX, |ceiling| ceiling.reserved_bytes);
+        given_bytes.min(self.told_bytes())
     }
 
     /// What is reserved, with what is under way.

@@ -99,15 +99,11 @@ impl AsyncPools {
     /// if that `may_be_named` to the driver. To be taken again after each fence that passes, and
     /// after a free that failed.
     pub fn deferred_frees(&mut self, may_be_named: impl Fn(StreamId) -> bool) -> Vec<DeferredFree> {
-        let may_go = |pools: &Self, index: BlockIndex| {
-            let route = pools.route(&pools.blocks[index.slot()]);
-            !matches!(route, Some(FreeOrder::Own(stream)) if !may_be_named(stream))
-        };
         let mut begun = Vec::new();
         for index in std::mem::take(&mut self.deferred) {
-            match may_go(self, index) {
-                true => begun.extend(self.start_free(index)),
-                false => self.deferred.push(index),
+            match self.route(&self.blocks[index.slot()]) {
+                Some(FreeOrder::Own(stream)) if !may_be_named(stream) => self.deferred.push(index),
+                _ => begun.extend(self.start_free(index)),
             }
         }
         begun

@@ -233,10 +233,8 @@ impl Heap {
         by: SharedBy,
     ) -> Result<Option<Vec<HandleAt>>, FreeError> {
         let index = self.space.segments.holding(&addresses)?;
-        Ok(match self.space.segments[index].kind {
-            SegmentKind::Mapped => Some(self.vm.share(index, addresses, by)),
-            SegmentKind::Plain => None,
-        })
+        let is_mapped = self.space.segments[index].kind == SegmentKind::Mapped;
+        Ok(is_mapped.then(|| self.vm.share(index, addresses, by)))
     }
 
     /// What others have of the memory, by the calls that made it known. Looks through all of it.

@@ -15,8 +15,8 @@ use super::trim::{RELEASED_AT_ONCE, Trim};
 use super::{Heap, Outcome};
 use crate::plan::{Intent, Plan, Request, Reuse};
 use crate::policy;
-use crate::space::Granted;
 use crate::space::block::BlockIndex;
+use crate::space::{Granted, Space};
 use crate::vm::Figures;
 use crate::vm::donors::Donors;
 
@@ -28,13 +28,12 @@ impl Heap {
     #[cold]
     pub(super) fn remap_again(&mut self, request: Request) -> Option<Granted> {
         let granules = request.bytes.div_ceil(self.vm.granule_bytes());
-        let mut large_enough = self.space.idle_windows.of_size(request.list, granules as u32);
+        let Space { idle_windows, blocks, .. } = &self.space;
         let list = self.space.list(request.list);
-        if large_enough.next().is_none() || !self.pools.is_open(list) {
-            return None;
-        }
-        drop(large_enough);
-        if list.overlooked(&self.space.blocks, request.bytes).is_some() {
+        if idle_windows.of_size(request.list, granules as u32).next().is_none()
+            || !self.pools.is_open(list)
+            || list.overlooked(blocks, request.bytes).is_some()
+        {
             return None;
         }
         self.space.end_trails();
