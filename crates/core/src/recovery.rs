@@ -344,8 +344,8 @@ impl<E> Miss<E> {
                 None
             }
             Stage::Served(granted) => Some(Next::Granted(granted)),
-            Stage::Climbing(_, refusal) => Some(self.climb(refusal, stats, left_bytes)),
-            Stage::Refused(refusal)
+            Stage::Climbing(_, refusal)
+            | Stage::Refused(refusal)
             | Stage::LacksMappings { refusal, .. }
             | Stage::Evicting(refusal) => Some(match refusal {
                 Refusal::Request(_) | Refusal::Driver(_) => Next::GiveUp(refusal),

@@ -21,8 +21,8 @@ impl Heap {
         if !self.space.lists().iter().any(has_free) {
             return None;
         }
-        let given = self.stats.classes.iter().map(|class| class.active_blocks.read().total);
-        let frees = given.sum::<u64>() - self.stats.all.allocations.current();
+        let (given, _) = self.stats.turnover();
+        let frees = given - self.stats.all.allocations.current();
         let state = self.streams.live_mut(stream).ok()?;
         if state.frees_at_event == frees && state.recorded > 0 {
             return Some((Fence { stream, point: state.recorded }, None));
