@@ -6,7 +6,6 @@ use std::fmt::Debug;
 use crate::broken::{Broken, hold};
 use crate::counters::Counters;
 use crate::fence::Streams;
-use crate::id::StreamIx;
 use crate::space::block::{BlockIndex, BlockState, NO_USES};
 use crate::stats::{Gauge, Stats};
 
@@ -18,7 +17,7 @@ impl Counters {
             self.free(class, bytes);
         }
         if state == BlockState::Quarantined {
-            self.quarantined_bytes += bytes;
+            self.rare.quarantined_bytes += bytes;
         }
     }
 }
@@ -56,7 +55,7 @@ pub(crate) fn check_i9_waiting(
 ) -> Result<(), Broken> {
     // How many fences each block waits for.
     let mut waits_of: Vec<usize> = Vec::new();
-    for index in (0..streams.len() as u32).map(StreamIx) {
+    for index in streams.indices() {
         let stream = streams.at(index);
         let mut last = 0;
         for (point, block) in stream.waiting() {

@@ -5,7 +5,7 @@
 //! live and what is active, which begin together. Invariant: no distance is larger than its peak,
 //! and what is told is what a gauge of each would say (I8).
 
-use crate::stats::{Choices, Gauge, SizeClassStats, Stats};
+use crate::stats::{Gauge, SizeClassStats, Stats};
 
 /// How much there is, and the most that there ever was, or since the peaks were reset.
 #[derive(Clone, Copy, Debug, Default)]
@@ -139,16 +139,6 @@ impl<T: Count> ClassCounters<T> {
         self.active_blocks.take(1);
     }
 
-    fn join(&mut self) {
-        self.allocations.take(1);
-        self.active_blocks.take(1);
-    }
-
-    fn cut(&mut self) {
-        self.allocations.add(1);
-        self.active_blocks.add(1);
-    }
-
     fn reset_peaks(&mut self) {
         for count in [&mut self.requested_bytes, &mut self.active_bytes, &mut self.active_blocks] {
             count.reset_peak();
@@ -173,26 +163,13 @@ impl<T: Count> ClassCounters<T> {
     }
 }
 
-impl ClassCounters<Meter> {
-    const fn totals(&self) -> [u64; 3] {
-        [self.requested_bytes.total, self.active_bytes.total, self.active_blocks.total]
-    }
-}
-
 /// What is counted of a state machine: [`Stats`].
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) all: ClassCounters<HighWater>,
     pub(crate) classes: [ClassCounters<Meter>; 2],
-    pub(crate) cross_stream_reuses: u64,
-    pub(crate) granule_remaps: u64,
-    pub(crate) quarantined_bytes: u64,
-    pub(crate) retries: u64,
-    pub(crate) with_room: Choices,
-    pub(crate) under_pressure: Choices,
-    pub(crate) device_looks: u64,
-    pub(crate) moves: u64,
-    pub(crate) moved_bytes: u64,
+    /// What is told as it is counted: all but the two above, and what the page table counts.
+    pub(crate) rare: Stats,
 }
 
 impl Counters {
@@ -218,14 +195,13 @@ impl Counters {
 
     /// Two live blocks became one.
     pub(crate) fn join(&mut self, class: usize) {
-        self.all.join();
-        self.classes[class].join();
+        self.free(class, 0);
+        self.complete(class, 0, 0);
     }
 
     /// One live block became two.
     pub(crate) fn cut(&mut self, class: usize) {
-        self.all.cut();
-        self.classes[class].cut();
+        self.allocate(class, 0, 0);
     }
 
     /// How many blocks were ever given, and how many bytes ever went back to the device.
@@ -246,22 +222,15 @@ impl Counters {
     #[cold]
     #[inline(never)]
     pub(crate) fn read(&self) -> Stats {
-        let totals = self.classes.map(|class| class.totals());
+        let totals = self.classes.map(|class| {
+            [class.requested_bytes, class.active_bytes, class.active_blocks]
+                .map(|meter| meter.total)
+        });
         let [small, large] = totals;
         Stats {
             all: self.all.read(std::array::from_fn(|at| small[at] + large[at])),
             classes: std::array::from_fn(|class| self.classes[class].read(totals[class])),
-            cross_stream_reuses: self.cross_stream_reuses,
-            granule_remaps: self.granule_remaps,
-            quarantined_bytes: self.quarantined_bytes,
-            retries: self.retries,
-            with_room: self.with_room,
-            under_pressure: self.under_pressure,
-            device_looks: self.device_looks,
-            moves: self.moves,
-            moved_bytes: self.moved_bytes,
-            // The page table's.
-            on_host_bytes: 0,
+            ..self.rare
         }
     }
 }

@@ -32,7 +32,6 @@ pub(crate) struct StreamState {
     pub(crate) is_retired: bool,
     /// Nobody says when it ends, so that a fence may be recorded only by a call that brings it.
     pub(crate) is_passing: bool,
-    /// Fences issued so far.
     pub(crate) issued: u64,
     /// The last point known to be recorded on the device.
     pub(crate) recorded: u64,
@@ -73,6 +72,11 @@ impl StreamState {
     pub(crate) const fn issue(&mut self) -> u64 {
         self.issued += 1;
         self.issued
+    }
+
+    /// The point of a fence that covers all that is queued: after retirement, of the last one.
+    pub(crate) const fn issue_last(&mut self) -> u64 {
+        if self.is_retired { self.issued } else { self.issue() }
     }
 
     /// Queues a block until the point is passed.
@@ -164,9 +168,7 @@ impl Streams {
             return None;
         }
         let state = self.at_mut(stream.index);
-        let is_new = !state.is_retired;
-        let point = if is_new { state.issue() } else { state.issued };
-        Some((Fence { stream, point }, is_new))
+        Some((Fence { stream, point: state.issue_last() }, !state.is_retired))
     }
 
     #[inline]
@@ -183,8 +185,9 @@ impl Streams {
         StreamId { index, generation: self.at(index).generation }
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.table.len()
+    /// Their positions.
+    pub(crate) fn indices(&self) -> impl Iterator<Item = StreamIx> + use<> {
+        (0..self.table.len() as u32).map(StreamIx)
     }
 
     /// Whether the host knows that a stream has passed a point.
@@ -195,12 +198,8 @@ impl Streams {
 
     /// How far each stream has come. What is freed from now on is free after a later point.
     pub(crate) fn points(&mut self) -> Points {
-        let point = |stream: &mut StreamState| match stream.is_retired {
-            true => stream.issued,
-            // A fence that is never recorded: those after it cover it.
-            false => stream.issue(),
-        };
-        Points(self.table.iter_mut().map(point).collect())
+        // Fences that are never recorded: those after them cover them.
+        Points(self.table.iter_mut().map(StreamState::issue_last).collect())
     }
 
     /// Whether what is free after a point of a stream was so at some moment.
@@ -336,7 +335,7 @@ mod tests {
         assert!(streams.live(second).is_ok());
         assert!(streams.of_fence(Fence { stream: first, point: 1 }).is_none());
         assert!(streams.of_fence(Fence { stream: successor, point: 1 }).is_some());
-        assert_eq!((streams.id_at(first.index), streams.len()), (successor, 3));
+        assert_eq!((streams.id_at(first.index), streams.table.len()), (successor, 3));
     }
 
     #[test]

@@ -66,10 +66,10 @@ pub(crate) struct Headroom {
     /// Bytes that plans under way will add to the reserved bytes.
     planned_bytes: u64,
     /// How many addresses are asked for.
-    room: Room,
+    pub(crate) room: Room,
     /// A growth in large handles failed, none in single granules did after it, and no memory was
     /// given back since.
-    lacks_memory: bool,
+    pub(crate) lacks_memory: bool,
 }
 
 impl Headroom {
@@ -101,7 +101,7 @@ impl Headroom {
         }
         let until_next_bytes = if self.config.is_integrated { 0 } else { free_bytes / 8 };
         self.looked_until_bytes = reserved_bytes.saturating_add(until_next_bytes);
-        stats.device_looks += 1;
+        stats.rare.device_looks += 1;
     }
 
     /// Other processes would give so much back to a request that is refused.
@@ -121,8 +121,8 @@ impl Headroom {
 
     /// What this heap may hold at most, by what the device gave, too.
     fn most_bytes(&self) -> u64 {
-        self.ceiling
-            .map_or(self.told_bytes(), |ceiling| ceiling.reserved_bytes.min(self.told_bytes()))
+        let given_bytes = self.ceiling.map_or(u64::MAX, |ceiling| ceiling.reserved_bytes);
+        given_bytes.min(self.told_bytes())
     }
 
     /// What is reserved, with what is under way.
@@ -210,7 +210,7 @@ impl Headroom {
     }
 
     /// Bytes of addresses to reserve for so many; `None` beyond the range of sizes.
-    pub(crate) const fn reservation_bytes(
+    pub(crate) fn reservation_bytes(
         &self,
         class: SizeClass,
         bytes: u64,
@@ -223,11 +223,6 @@ impl Headroom {
             Room::Needed => (reserved, 0),
         };
         reservation::bytes(class, bytes, reserved, device_bytes, granule_bytes)
-    }
-
-    /// How many addresses are asked for.
-    pub(crate) const fn room(&self) -> Room {
-        self.room
     }
 
     // What became of it.
@@ -254,11 +249,6 @@ impl Headroom {
     /// too, size is not the reason.
     pub(crate) const fn note_growth_failed(&mut self, has_large: bool) {
         self.lacks_memory = has_large;
-    }
-
-    /// Whether the last growth in large handles failed.
-    pub(crate) const fn lacks_memory(&self) -> bool {
-        self.lacks_memory
     }
 
     /// The device refused a granule, when a growth had been given so many bytes. True if more was
@@ -313,7 +303,7 @@ mod tests {
         assert_eq!(headroom.check(&stats, 1, Look::Due), Err(unknown));
         assert_eq!(headroom.left_bytes(&stats), 700);
         headroom.note_look(&mut stats, 400);
-        assert_eq!((headroom.left_bytes(&stats), stats.device_looks), (400, 1));
+        assert_eq!((headroom.left_bytes(&stats), stats.rare.device_looks), (400, 1));
         headroom.plan(50);
         assert_eq!(headroom.left_bytes(&stats), 350);
         assert!(headroom.check(&stats, 0, Look::Due).is_ok());

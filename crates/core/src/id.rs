@@ -15,7 +15,7 @@ pub(crate) struct PoolIx(pub(crate) u32);
 
 /// Names a free list. Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ListIx(pub(crate) u32);
+pub(crate) struct ListIx(pub(crate) u32);
 
 /// Names a segment. Reused once it was given back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

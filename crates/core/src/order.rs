@@ -18,17 +18,15 @@ const FREED_AT_ONCE: usize = 256;
 impl Streams {
     /// Retires a stream that is about to be destroyed, and plans its last fence.
     pub(crate) fn plan_retire(&mut self, stream: StreamId) -> Result<Plan, StreamError> {
-        let state = self.live_mut(stream)?;
-        let fence = Fence { stream, point: state.issue() };
-        state.is_retired = true;
-        Ok(Plan { steps: vec![Step::Record { fence }], intent: Intent::Mark { fence } })
+        let plan = self.plan_mark(stream)?;
+        self.at_mut(stream.index).is_retired = true;
+        Ok(plan)
     }
 
-    /// Plans a fence on a stream. `None` if it was retired.
-    pub(crate) fn plan_mark(&mut self, stream: StreamId) -> Option<Plan> {
-        let state = self.live_mut(stream).ok()?;
-        let fence = Fence { stream, point: state.issue() };
-        Some(Plan { steps: vec![Step::Record { fence }], intent: Intent::Mark { fence } })
+    /// Plans a fence on a stream.
+    pub(crate) fn plan_mark(&mut self, stream: StreamId) -> Result<Plan, StreamError> {
+        let fence = Fence { stream, point: self.live_mut(stream)?.issue() };
+        Ok(Plan { steps: vec![Step::Record { fence }], intent: Intent::Mark { fence } })
     }
 
     /// Plans for a stream to wait for the last uses of blocks of others. Where it may not, only the
@@ -72,11 +70,9 @@ impl Streams {
     /// Plans to wait until the device is idle, for blocks that wait for nothing less and for pools.
     pub(crate) fn plan_idle(&mut self, quarantined: Vec<BlockIndex>, pools: Vec<PoolId>) -> Plan {
         // What an idle device has passed: a new fence on each stream that takes any.
-        let streams = (0..self.len() as u32).map(StreamIx);
-        let last = streams.map(|index| {
+        let last = self.indices().map(|index| {
             let (stream, state) = (self.id_at(index), self.at_mut(index));
-            let point = if state.is_retired { state.issued } else { state.issue() };
-            Fence { stream, point }
+            Fence { stream, point: state.issue_last() }
         });
         let fences = last.collect();
         let intent = Intent::Synchronize { fences, quarantined, pools };
@@ -169,23 +165,15 @@ impl Streams {
         index: BlockIndex,
         since: Option<&Points>,
     ) -> u64 {
-        let is_unused = |index: &BlockIndex| self.is_unused_since(space, *index, since);
+        let is_unused = |&index: &BlockIndex| {
+            let block = &space.blocks[index];
+            let stream = space.list(block.list).stream;
+            block.state == BlockState::Free
+                && self.has_passed(stream, block.free_after)
+                && since.is_none_or(|since| Self::is_before(stream, block.free_after, since))
+        };
         let run = space.blocks.onward(index).take_while(is_unused);
         run.last().map_or(space.blocks[index].address, |last| space.blocks[last].end())
-    }
-
-    /// Whether a block is free, its last use known to be complete, and that since some points.
-    pub(crate) fn is_unused_since(
-        &self,
-        space: &Space,
-        index: BlockIndex,
-        since: Option<&Points>,
-    ) -> bool {
-        let block = &space.blocks[index];
-        let stream = space.list(block.list).stream;
-        block.state == BlockState::Free
-            && self.has_passed(stream, block.free_after)
-            && since.is_none_or(|since| Self::is_before(stream, block.free_after, since))
     }
 
     /// Joins a free block with those after it that are free on other streams, as far as their last

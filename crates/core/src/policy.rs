@@ -127,10 +127,9 @@ pub(crate) const TARGETS_OF_A_MOVE: usize = 48;
 /// How often it is looked whether fences have passed, before a request of so many bytes makes
 /// memory grow: by the prices of `crates/lab/sim/src/cost.rs` that takes a sixteenth of the
 /// growth's driver time at most.
-pub(crate) const fn looks(bytes: u64, granule_bytes: u64) -> u64 {
+pub(crate) fn looks(bytes: u64, granule_bytes: u64) -> u64 {
     const MOST: u64 = 64;
-    let looks = bytes / granule_bytes / 4;
-    if looks < MOST { looks } else { MOST }
+    (bytes / granule_bytes / 4).min(MOST)
 }
 
 /// The class of a block.

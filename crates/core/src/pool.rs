@@ -150,11 +150,6 @@ impl<T> Pools<T> {
 }
 
 impl Pools<Pool> {
-    /// The pool that a free list belongs to.
-    pub(crate) fn of(&mut self, list: &FreeList) -> &mut Pool {
-        self.at_mut(list.pool)
-    }
-
     /// The free list of a pool, class and stream, made if there is none yet.
     #[cold]
     pub(crate) fn list_in(

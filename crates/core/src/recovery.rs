@@ -350,8 +350,8 @@ impl<E> Miss<E> {
                 None
             }
             Stage::Served(granted) => Some(Next::Granted(granted)),
-            Stage::Climbing(_, refusal) => Some(self.climb(refusal, stats, left_bytes, own_bytes)),
-            Stage::Refused(refusal)
+            Stage::Climbing(_, refusal)
+            | Stage::Refused(refusal)
             | Stage::LacksMappings { refusal, .. }
             | Stage::Evicting(refusal) => Some(match refusal {
                 Refusal::Request(_) | Refusal::Driver(_) => Next::GiveUp(refusal),
@@ -396,7 +396,7 @@ impl<E> Miss<E> {
                 _ => !is_short,
             };
             if may_help && rung.is_legal(self.captured) {
-                stats.retries += u64::from(rung == Rung::TrimPassed);
+                stats.rare.retries += u64::from(rung == Rung::TrimPassed);
                 if rung == Rung::Synchronize {
                     self.before_wait = (given, given_back_bytes);
                 }

@@ -30,7 +30,7 @@ const FIRST_REQUESTS: u64 = 8;
 /// segment and merge. Small ones get an eighth, which no program seen has filled. Where many lists
 /// have reserved a lot together, each gets as much again as it has: it can come to whatever size by
 /// few reservations, and what it has reserved follows what it needs.
-pub(crate) const fn bytes(
+pub(crate) fn bytes(
     class: SizeClass,
     bytes: u64,
     reserved: Reserved,
@@ -41,19 +41,14 @@ pub(crate) const fn bytes(
         SizeClass::Small => device_bytes / 8,
         SizeClass::Large => device_bytes,
     };
-    let Some(bytes) = round_up(bytes, granule_bytes) else { return None };
+    let bytes = round_up(bytes, granule_bytes)?;
     let most = WHOLE_DEVICES.saturating_mul(device_bytes);
-    let room = if reserved.all_bytes.saturating_add(whole) <= most {
-        whole
-    } else {
-        let more = if reserved.own_bytes > 0 {
-            reserved.own_bytes
-        } else {
-            bytes.saturating_mul(FIRST_REQUESTS)
-        };
-        if more < whole { more } else { whole }
+    let more = match reserved.own_bytes {
+        _ if reserved.all_bytes.saturating_add(whole) <= most => whole,
+        0 => bytes.saturating_mul(FIRST_REQUESTS).min(whole),
+        own_bytes => own_bytes.min(whole),
     };
-    round_up(if room > bytes { room } else { bytes }, granule_bytes)
+    round_up(more.max(bytes), granule_bytes)
 }
 
 #[cfg(test)]

@@ -49,14 +49,6 @@ pub struct BlockView {
     pub stream: usize,
 }
 
-impl BlockView {
-    /// Whether it is one free block together with the one after it.
-    fn is_joined_with(&self, next: &Self) -> bool {
-        let is_free = |view: &Self| view.state == BlockState::Free;
-        is_free(self) && is_free(next) && self.stream == next.stream
-    }
-}
-
 /// Memory for a copy of what is held, asked for and touched before the copy is made.
 #[derive(Debug)]
 pub struct SnapshotBuffer(Vec<Block>);
@@ -85,12 +77,7 @@ enum Inner {
 }
 
 /// Whose blocks a list has.
-#[derive(Debug)]
-struct Owner {
-    pool: PoolIx,
-    class: SizeClass,
-    stream: StreamIx,
-}
+type Owner = (PoolIx, SizeClass, StreamIx);
 
 impl SnapshotCopy {
     /// Of a state machine with few blocks.
@@ -106,13 +93,17 @@ impl SnapshotCopy {
         };
         let block = |index: BlockIndex| &blocks[index.0 as usize];
         let view = |segment: Segment| {
-            let &Owner { pool, class, stream } = &lists[segment.list.index()];
+            let (pool, class, stream) = lists[segment.list.index()];
             let chain = std::iter::successors(segment.first.some(), |&ix| block(ix).next.some());
             let mut blocks: Vec<BlockView> = Vec::new();
-            for view in chain.map(block).map(|b| b.view(lists[b.list.index()].stream)) {
+            let free_in =
+                |view: &BlockView| (view.state == BlockState::Free).then_some(view.stream);
+            for view in chain.map(block).map(|b| b.view(lists[b.list.index()].2)) {
                 match blocks.last_mut() {
                     // Joins that are put off are not seen.
-                    Some(last) if last.is_joined_with(&view) => last.bytes += view.bytes,
+                    Some(last) if free_in(last).is_some() && free_in(last) == free_in(&view) => {
+                        last.bytes += view.bytes;
+                    }
                     _ => blocks.push(view),
                 }
             }
@@ -138,8 +129,7 @@ impl Space {
             return Err(self.blocks.capacity());
         }
         self.blocks.copy_to(&mut blocks);
-        let owner =
-            |list: &FreeList| Owner { pool: list.pool, class: list.class, stream: list.stream };
+        let owner = |list: &FreeList| (list.pool, list.class, list.stream);
         Ok(SnapshotCopy(Inner::Tables {
             blocks,
             segments: self.segments.in_address_order().map(|(_, segment)| *segment).collect(),

@@ -53,11 +53,8 @@ impl AsyncPools {
         Ok(bytes)
     }
 
-    /// Checks a request that the driver is to serve.
-    ///
-    /// # Errors
-    /// A size no block can have; an unknown pool or stream; growth that would pass the limit.
-    pub fn request(
+    /// Checks a request that the driver is to serve: also, whether growth would pass the limit.
+    pub(crate) fn request(
         &mut self,
         pool: PoolId,
         stream: StreamId,
@@ -88,7 +85,7 @@ impl AsyncPools {
     }
 
     /// The driver gave nothing for a pending allocation.
-    pub fn cancel(&mut self, pending: PendingAlloc) {
+    pub(crate) fn cancel(&mut self, pending: PendingAlloc) {
         let of = self.pools.at_mut(pending.0.pool);
         assert!(of.blocks > 0, "an allocation is cancelled that was not pending");
         of.blocks -= 1;
@@ -96,10 +93,7 @@ impl AsyncPools {
 
     /// Counts what the driver gave for a pending allocation. Where the pool has grown past the
     /// limit for it, the block is not handed out: it goes back.
-    ///
-    /// # Errors
-    /// The block that is to be given back.
-    pub fn admit(
+    pub(crate) fn admit(
         &mut self,
         pending: PendingAlloc,
         given: DriverAlloc,

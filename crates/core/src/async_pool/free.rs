@@ -99,15 +99,11 @@ impl AsyncPools {
     /// if that `may_be_named` to the driver. To be taken again after each fence that passes, and
     /// after a free that failed.
     pub fn deferred_frees(&mut self, may_be_named: impl Fn(StreamId) -> bool) -> Vec<DeferredFree> {
-        let may_go = |pools: &Self, index: BlockIndex| {
-            let route = pools.route(&pools.blocks[index.slot()]);
-            !matches!(route, Some(FreeOrder::Own(stream)) if !may_be_named(stream))
-        };
         let mut begun = Vec::new();
         for index in std::mem::take(&mut self.deferred) {
-            match may_go(self, index) {
-                true => begun.extend(self.start_free(index)),
-                false => self.deferred.push(index),
+            match self.route(&self.blocks[index.slot()]) {
+                Some(FreeOrder::Own(stream)) if !may_be_named(stream) => self.deferred.push(index),
+                _ => begun.extend(self.start_free(index)),
             }
         }
         begun
@@ -193,7 +189,7 @@ impl AsyncPools {
         assert!(block.state == State::Freeing, "a block is quarantined that was not freed");
         self.streams.uses.clear(&mut block.uses);
         block.state = State::Quarantined;
-        self.stats.quarantined_bytes += block.bytes;
+        self.stats.rare.quarantined_bytes += block.bytes;
         self.deferred.push(index);
     }
 
@@ -204,7 +200,7 @@ impl AsyncPools {
             matches!(block.state, State::Ready | State::Complete | State::Quarantined);
         assert!(is_deferred, "a block's last use is over that was not deferred");
         if block.state == State::Quarantined {
-            let quarantined = &mut self.stats.quarantined_bytes;
+            let quarantined = &mut self.stats.rare.quarantined_bytes;
             assert!(block.bytes <= *quarantined, "more leaves the quarantine than went in");
             *quarantined -= block.bytes;
         }

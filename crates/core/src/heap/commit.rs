@@ -9,9 +9,8 @@ use crate::fence::Fence;
 use crate::id::{ListIx, PoolId, SegmentIx};
 use crate::plan::{self, Committed, Intent, Move, Plan, Release, Step};
 use crate::policy::SegmentKind;
-use crate::space::block::{BlockIndex, BlockState};
+use crate::space::block::{Block, BlockIndex, BlockState};
 use crate::space::segment::Segment;
-use crate::space::unmapped::GrowthPoint;
 use crate::state_machine::StateMachine;
 use crate::vm::pins::PinKey;
 
@@ -22,72 +21,61 @@ impl Heap {
         let steps = plan.steps;
         match plan.intent {
             Intent::Reserve { list, bytes, is_window } => {
-                self.pools.of(self.space.list(list)).end_segment_plan();
+                self.pools.at_mut(self.space.list(list).pool).end_segment_plan();
                 let index = self.add_segment(list, address, bytes, is_window);
                 self.space.make_unmapped(index);
-                Committed::Prepared
             }
             Intent::Malloc { request, bytes } => {
-                self.pools.of(self.space.list(request.list)).end_segment_plan();
+                self.pools.at_mut(self.space.list(request.list).pool).end_segment_plan();
                 self.headroom.end_plan(bytes);
                 let index = self.add_segment(request.list, address, bytes, false);
-                let class = self.space.list(request.list).class as usize;
                 self.stats.all.reserved_bytes.add(bytes);
-                self.stats.classes[class].reserved_bytes.add(bytes);
-                Committed::Granted(self.occupy(index, request))
+                self.class_of(request.list).reserved_bytes.add(bytes);
+                return Committed::Granted(self.occupy(index, request));
             }
             Intent::Grow { request, point, created_bytes, .. } => {
                 self.headroom.end_plan(created_bytes);
                 self.headroom.note_created(&self.stats, plan::created(&steps).sum());
                 self.stats.all.reserved_bytes.add(created_bytes);
                 self.vm.commit(&self.space.segments, &steps);
-                let block = self.space.blocks[point.unmapped];
-                let class = self.space.list(block.list).class as usize;
-                self.stats.classes[class].reserved_bytes.add(block.bytes);
+                let Block { list, bytes, .. } = self.space.blocks[point.unmapped];
+                self.class_of(list).reserved_bytes.add(bytes);
                 let index = self.space.join_growth(point);
                 match request {
-                    Some(request) => Committed::Granted(self.occupy(index, request)),
-                    None => {
-                        self.windows().file(index);
-                        Committed::Prepared
-                    }
+                    Some(request) => return Committed::Granted(self.occupy(index, request)),
+                    None => self.windows().file(index),
                 }
             }
             Intent::Remap { request, window, donors } => {
                 self.vm.commit(&self.space.segments, &steps);
                 self.windows().finish_remap(request, window, &donors);
-                Committed::Granted(self.occupy(window, request))
+                return Committed::Granted(self.occupy(window, request));
             }
-            Intent::Move(one) => {
-                Compaction::of(self).finish_move(one, &steps);
-                Committed::Prepared
-            }
+            Intent::Move(one) => Compaction::of(self).finish_move(one, &steps),
             Intent::Mesh { guests, home, meshed } => {
-                Compaction::of(self).finish_mesh(&guests, home, meshed, &steps);
-                Committed::Prepared
+                Compaction::of(self).finish_mesh(&guests, home, meshed, &steps)
             }
             Intent::Order { user, fences } => {
                 self.note_recorded(&steps);
                 self.streams.note_waited(user, &fences);
-                if fences.is_empty() { Committed::Recorded } else { Committed::Prepared }
+                if fences.is_empty() {
+                    return Committed::Recorded;
+                }
             }
             Intent::Free { block, fences } => {
                 self.publish_pending(block, &fences);
-                Committed::Done
+                return Committed::Done;
             }
             Intent::Mark { fence } => {
                 self.streams.note_recorded(fence);
-                Committed::Done
+                return Committed::Done;
             }
             Intent::Synchronize { fences, quarantined, pools } => {
                 self.finish_synchronize(&fences, quarantined, &pools);
-                Committed::Prepared
             }
-            Intent::Trim { releases } => {
-                self.finish_trim(releases, &steps, steps.len());
-                Committed::Prepared
-            }
+            Intent::Trim { releases } => self.finish_trim(releases, &steps, steps.len()),
         }
+        Committed::Prepared
     }
 
     /// Takes back a plan that failed. `in_effect` is how many leading steps are still done: after
@@ -98,20 +86,26 @@ impl Heap {
         match plan.intent {
             Intent::Reserve { list, .. } => {
                 let list = self.space.list(list);
-                self.pools.of(list).end_segment_plan();
+                self.pools.at_mut(list.pool).end_segment_plan();
                 // What a program names as room may be any size: others' may be had still.
                 if !self.pools.is_growing(list) {
                     self.headroom.note_refused_addresses();
                 }
             }
             Intent::Malloc { request, bytes } => {
-                self.pools.of(self.space.list(request.list)).end_segment_plan();
+                self.pools.at_mut(self.space.list(request.list).pool).end_segment_plan();
                 self.headroom.end_plan(bytes);
             }
             Intent::Grow { point, created_bytes, has_large, .. } => {
                 self.headroom.end_plan(created_bytes);
                 self.headroom.note_growth_failed(has_large);
-                self.undo_growth(point, &plan.steps, in_effect);
+                // What is not undone stays created.
+                self.stats.all.reserved_bytes.add(plan::created(steps).sum());
+                self.vm.abandon(&self.space.segments, &plan.steps, in_effect);
+                self.space.make_unmapped(point.unmapped);
+                for index in [point.before, point.after].into_iter().filter_map(BlockIndex::some) {
+                    self.windows().file(index);
+                }
             }
             Intent::Remap { window, donors, .. } => {
                 self.vm.abandon(&self.space.segments, &plan.steps, in_effect);
@@ -154,23 +148,12 @@ impl Heap {
         is_window: bool,
     ) -> BlockIndex {
         let index = self.space.claim_segment(list, address, bytes, is_window);
-        let (kind, class) = (self.space.list(list).kind, self.space.list(list).class as usize);
-        if kind == SegmentKind::Mapped {
+        if self.space.list(list).kind == SegmentKind::Mapped {
             self.vm.add_segment(self.space.blocks[index].segment, address, is_window);
         }
         self.stats.all.segments.add(1);
-        self.stats.classes[class].segments.add(1);
+        self.class_of(list).segments.add(1);
         index
-    }
-
-    /// A growth failed: what is not undone stays created.
-    fn undo_growth(&mut self, point: GrowthPoint, steps: &[Step], in_effect: usize) {
-        self.vm.abandon(&self.space.segments, steps, in_effect);
-        self.stats.all.reserved_bytes.add(plan::created(&steps[..in_effect]).sum());
-        self.space.make_unmapped(point.unmapped);
-        for index in [point.before, point.after].into_iter().filter_map(BlockIndex::some) {
-            self.windows().file(index);
-        }
     }
 
     // What is over, and what was given back.
@@ -181,19 +164,15 @@ impl Heap {
         quarantined: Vec<BlockIndex>,
         pools: &[PoolId],
     ) {
-        for &pool in pools {
-            self.pools.open(pool);
-        }
-        for &fence in fences {
-            self.fence_passed(fence);
-        }
+        pools.iter().for_each(|&pool| self.pools.open(pool));
+        fences.iter().for_each(|&fence| self.fence_passed(fence));
         for index in quarantined {
             if self.space.blocks[index].state == BlockState::Claimed {
                 // Copies that nobody waits for any more went there.
                 self.windows().file(index);
                 continue;
             }
-            self.stats.quarantined_bytes -= self.space.blocks[index].bytes;
+            self.stats.rare.quarantined_bytes -= self.space.blocks[index].bytes;
             self.space.end_leaving(index);
             self.finish_free(index);
         }
@@ -226,12 +205,12 @@ impl Heap {
 
     /// A claimed block at home was unmapped, or could not be.
     pub(super) fn finish_backing(&mut self, index: BlockIndex) {
-        let block = &self.space.blocks[index];
-        if !self.vm.under(block).is_unmapped() {
+        let block = self.space.blocks[index];
+        if !self.vm.under(&block).is_unmapped() {
             return self.windows().file(index);
         }
-        let class = self.space.list(self.space.segments[block.segment].list).class as usize;
-        self.stats.classes[class].reserved_bytes.take(block.bytes);
+        let list = self.space.segments[block.segment].list;
+        self.class_of(list).reserved_bytes.take(block.bytes);
         self.space.make_unmapped(index);
     }
 
@@ -245,11 +224,10 @@ impl Heap {
                 SegmentKind::Mapped => self.space.make_unmapped(first),
             };
         }
-        let class = self.space.list(list).class as usize;
         match kind {
             SegmentKind::Plain => {
                 self.stats.all.reserved_bytes.take(bytes);
-                self.stats.classes[class].reserved_bytes.take(bytes);
+                self.class_of(list).reserved_bytes.take(bytes);
                 self.headroom.note_given_back(bytes);
             }
             SegmentKind::Mapped => {
@@ -258,7 +236,7 @@ impl Heap {
             }
         }
         self.stats.all.segments.take(1);
-        self.stats.classes[class].segments.take(1);
+        self.class_of(list).segments.take(1);
         self.space.remove_segment(ix);
     }
 }

@@ -259,8 +259,8 @@ impl<'a> Compaction<'a> {
 
     /// Live memory has moved by these steps. Returns how many bytes of it went back.
     pub(super) fn note_moved(&mut self, steps: &[Step]) -> u64 {
-        self.heap.stats.moves += 1;
-        self.heap.stats.moved_bytes += plan::copied_bytes(steps);
+        self.heap.stats.rare.moves += 1;
+        self.heap.stats.rare.moved_bytes += plan::copied_bytes(steps);
         self.heap.vm.commit(&self.heap.space.segments, steps)
     }
 

@@ -114,7 +114,7 @@ impl Heap {
         self.space.blocks.set_state(index, BlockState::Quarantined);
         let block = &mut self.space.blocks[index];
         self.streams.uses.clear(&mut block.uses);
-        self.stats.quarantined_bytes += block.bytes;
+        self.stats.rare.quarantined_bytes += block.bytes;
         self.quarantine.push(index);
     }
 }

@@ -7,7 +7,6 @@
 use super::gather::Gather;
 use super::trim::{Trim, Whose};
 use super::{Heap, Outcome};
-use crate::counters::Counters;
 use crate::error::RequestError;
 use crate::fence::StreamOrder;
 use crate::headroom::{self, Look, Room};
@@ -17,6 +16,7 @@ use crate::policy::{self, CrossStream, SegmentKind};
 use crate::reservation::Reserved;
 use crate::size::SizeError;
 use crate::space::unmapped::GrowthPoint;
+use crate::stats::Stats;
 use crate::vm::donors::Donors;
 use crate::vm::physical::NewPhysical;
 
@@ -42,7 +42,7 @@ impl Heap {
     /// Counts what serves a request, and not what only prepares that.
     pub(super) fn count_choice(&mut self, request: Request, outcome: &Outcome) {
         let is_roomy = self.headroom.is_roomy(&self.stats, request.bytes);
-        let Counters { with_room, under_pressure, .. } = &mut self.stats;
+        let Stats { with_room, under_pressure, .. } = &mut self.stats.rare;
         let choices = if is_roomy { with_room } else { under_pressure };
         match outcome {
             Outcome::Granted(_) => choices.remaps += 1,
@@ -63,7 +63,7 @@ impl Heap {
             return Ok(plan);
         }
         let list = self.space.list(request.list);
-        let of = self.pools.of(list);
+        let of = self.pools.at_mut(list.pool);
         let bytes = policy::plain_segment_bytes(list.class, request.bytes, of.is_split)
             .ok_or(SizeError::TooLarge { bytes: request.requested })?;
         self.headroom.check(&self.stats, bytes, Look::Past)?;
@@ -88,7 +88,7 @@ impl Heap {
             // Where all but small reservations are refused, memory is created rather than a small
             // range reserved for one remap.
             let lacks_windows = self.search(request).unmapped_window().is_none();
-            if lacks_windows && self.headroom.room() != Room::Needed {
+            if lacks_windows && self.headroom.room != Room::Needed {
                 return Ok(Outcome::Plan(self.plan_reservation(request, true)?));
             }
         }
@@ -240,11 +240,14 @@ impl Heap {
         let bytes = bytes
             .and_then(|bytes| self.headroom.reservation_bytes(class, bytes, reserved))
             .ok_or(SizeError::TooLarge { bytes: request.requested })?;
-        self.pools.of(self.space.list(request.list)).planned_segments += 1;
-        Ok(Plan {
-            steps: vec![Step::Reserve { bytes, alignment: self.vm.granule_bytes() }],
-            intent: Intent::Reserve { list: request.list, bytes, is_window },
-        })
+        Ok(self.plan_addresses(request.list, bytes, is_window))
+    }
+
+    /// Plans to reserve so many bytes of addresses for a list.
+    pub(super) fn plan_addresses(&mut self, list: ListIx, bytes: u64, is_window: bool) -> Plan {
+        self.pools.at_mut(self.space.list(list).pool).planned_segments += 1;
+        let steps = vec![Step::Reserve { bytes, alignment: self.vm.granule_bytes() }];
+        Plan { steps, intent: Intent::Reserve { list, bytes, is_window } }
     }
 }
 

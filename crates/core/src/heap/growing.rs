@@ -13,7 +13,7 @@ use super::{Heap, Outcome};
 use crate::error::{FreeError, RequestError};
 use crate::headroom::Look;
 use crate::id::{PoolId, StreamId};
-use crate::plan::{Intent, Plan, Request, Reuse, Step};
+use crate::plan::{Plan, Request, Reuse};
 use crate::policy::{self, SegmentKind, SizeClass};
 use crate::size::{BYTES_MAX, SizeError, round_up};
 use crate::space::Granted;
@@ -40,12 +40,7 @@ impl Heap {
     /// The pool or the stream is unknown.
     pub fn plan_room(&mut self, pool: PoolId, stream: StreamId) -> Result<Plan, RequestError> {
         let list = self.pools.growing_list(&mut self.space, &self.streams, pool, stream)?;
-        let bytes = self.pools.live(pool)?.room_bytes;
-        self.pools.at_mut(pool.index).planned_segments += 1;
-        Ok(Plan {
-            steps: vec![Step::Reserve { bytes, alignment: self.vm.granule_bytes() }],
-            intent: Intent::Reserve { list, bytes, is_window: false },
-        })
+        Ok(self.plan_addresses(list, self.pools.live(pool)?.room_bytes, false))
     }
 
     /// The addresses of a growing pool, once they are reserved.
@@ -122,10 +117,8 @@ impl Heap {
     ) -> Result<Outcome, RequestError> {
         let list = self.pools.growing_list(&mut self.space, &self.streams, pool, stream)?;
         let request = Request { list, requested, bytes: requested, reuse, look };
-        let no_room = {
-            let room_bytes = self.pools.live(pool)?.room_bytes;
-            RequestError::Room { bytes: requested, room_bytes }
-        };
+        let room_bytes = self.pools.live(pool)?.room_bytes;
+        let no_room = RequestError::Room { bytes: requested, room_bytes };
         let segment = self.space.segments.of_list(list).ok_or(no_room)?;
         let blocks = &self.space.blocks;
         let first = self.space.segments[segment].first;
@@ -134,9 +127,7 @@ impl Heap {
         let (mut free, mut unmapped) = (BlockIndex::NONE, behind);
         if blocks[behind].state == BlockState::Free {
             if blocks[behind].bytes >= requested {
-                let granted = self.space.occupy_free(behind, list, requested, requested);
-                self.count_live(list, requested, granted);
-                return Ok(Outcome::Granted(granted));
+                return Ok(Outcome::Granted(self.occupy_free(behind, request)));
             }
             (free, unmapped) = (behind, blocks[behind].next.some().ok_or(no_room)?);
         }

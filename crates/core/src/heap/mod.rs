@@ -38,7 +38,7 @@ pub use giving::Giving;
 pub use whole::Whole;
 
 use crate::config::Config;
-use crate::counters::{Count, Counters, Meter};
+use crate::counters::{ClassCounters, Count, Counters, Meter};
 use crate::error::{FreeError, RequestError};
 use crate::fence::{Fence, Streams};
 use crate::headroom::Headroom;
@@ -72,7 +72,7 @@ impl Heap {
     /// An empty heap with its default pool and no stream.
     pub fn new(config: Config) -> Self {
         Self {
-            space: Space::new(),
+            space: Space::default(),
             vm: PageTable::new(config.granule_bytes),
             streams: Streams::default(),
             pools: Pools::new(Pool::new(config.kind, true)),
@@ -131,8 +131,13 @@ impl Heap {
         let bytes = request.bytes + if rest_bytes > kept { 0 } else { rest_bytes };
         let index = self.space.claim_range(run.first, start, start + bytes);
         self.space.give_to(index, request.list);
-        self.stats.cross_stream_reuses += 1;
+        self.stats.rare.cross_stream_reuses += 1;
         self.occupy(index, request)
+    }
+
+    /// What is counted of the class of a list.
+    fn class_of(&mut self, list: ListIx) -> &mut ClassCounters<Meter> {
+        &mut self.stats.classes[self.space.list(list).class as usize]
     }
 
     #[inline]
@@ -142,25 +147,15 @@ impl Heap {
         self.stats.allocate(list.class as usize, requested, granted.bytes);
     }
 
-    /// The blocks and the page table, to change both together.
+    /// It, to change the blocks and the page table together.
     const fn windows(&mut self) -> Windows<'_> {
-        Windows {
-            space: &mut self.space,
-            vm: &mut self.vm,
-            streams: &self.streams,
-            pools: &mut self.pools,
-            stats: &mut self.stats,
-        }
+        Windows { heap: self }
     }
 
     /// All of it, as one request sees it.
     fn search(&self, request: Request) -> Search<'_> {
         Search {
-            space: &self.space,
-            vm: &self.vm,
-            streams: &self.streams,
-            pools: &self.pools,
-            config: self.config(),
+            heap: self,
             request,
             user: self.space.list(request.list).stream,
             granules: request.bytes.div_ceil(self.vm.granule_bytes()) as usize,
@@ -185,7 +180,7 @@ impl Heap {
 
     /// Plans a fence on a stream that a call brings: what was freed there has passed once it has.
     pub fn plan_mark(&mut self, stream: StreamId) -> Option<Plan> {
-        self.streams.plan_mark(stream)
+        self.streams.plan_mark(stream).ok()
     }
 
     /// Adds a private pool whose segments are of this kind. Plain ones need not be split: then no
@@ -240,10 +235,8 @@ impl Heap {
         by: SharedBy,
     ) -> Result<Option<Vec<HandleAt>>, FreeError> {
         let index = self.space.segments.holding(&addresses)?;
-        Ok(match self.space.segments[index].kind {
-            SegmentKind::Mapped => Some(self.vm.share(index, addresses, by)),
-            SegmentKind::Plain => None,
-        })
+        let is_mapped = self.space.segments[index].kind == SegmentKind::Mapped;
+        Ok(is_mapped.then(|| self.vm.share(index, addresses, by)))
     }
 
     /// What others have of the memory, by the calls that made it known. Looks through all of it.

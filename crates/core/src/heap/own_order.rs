@@ -21,14 +21,14 @@ impl Heap {
         if !self.space.lists().iter().any(has_free) {
             return None;
         }
-        let given = self.stats.classes.iter().map(|class| class.active_blocks.read().total);
-        let frees = given.sum::<u64>() - self.stats.all.allocations.current();
+        let (given, _) = self.stats.turnover();
+        let frees = given - self.stats.all.allocations.current();
         let state = self.streams.live_mut(stream).ok()?;
         if state.frees_at_event == frees && state.recorded > 0 {
             return Some((Fence { stream, point: state.recorded }, None));
         }
         state.frees_at_event = frees;
-        let plan = self.streams.plan_mark(stream)?;
+        let plan = self.streams.plan_mark(stream).ok()?;
         let point = self.streams.at(stream.index).issued;
         Some((Fence { stream, point }, Some(plan)))
     }
@@ -56,6 +56,6 @@ impl Heap {
         streams.dedup();
         streams.retain(|&stream| !self.streams.at(stream).is_passing);
         let ids: Vec<StreamId> = streams.into_iter().map(|ix| self.streams.id_at(ix)).collect();
-        ids.into_iter().filter_map(|stream| self.streams.plan_mark(stream)).collect()
+        ids.into_iter().flat_map(|stream| self.streams.plan_mark(stream)).collect()
     }
 }

@@ -15,8 +15,8 @@ use super::trim::{RELEASED_AT_ONCE, Trim};
 use super::{Heap, Outcome};
 use crate::plan::{Intent, Plan, Request, Reuse};
 use crate::policy;
-use crate::space::Granted;
 use crate::space::block::BlockIndex;
+use crate::space::{Granted, Space};
 use crate::vm::Figures;
 use crate::vm::donors::Donors;
 
@@ -28,13 +28,12 @@ impl Heap {
     #[cold]
     pub(super) fn remap_again(&mut self, request: Request) -> Option<Granted> {
         let granules = request.bytes.div_ceil(self.vm.granule_bytes());
-        let mut large_enough = self.space.idle_windows.of_size(request.list, granules as u32);
+        let Space { idle_windows, blocks, .. } = &self.space;
         let list = self.space.list(request.list);
-        if large_enough.next().is_none() || !self.pools.is_open(list) {
-            return None;
-        }
-        drop(large_enough);
-        if list.overlooked(&self.space.blocks, request.bytes).is_some() {
+        if idle_windows.of_size(request.list, granules as u32).next().is_none()
+            || !self.pools.is_open(list)
+            || list.overlooked(blocks, request.bytes).is_some()
+        {
             return None;
         }
         self.space.end_trails();
@@ -52,7 +51,9 @@ impl Heap {
     /// Serves a request by a remap, or plans what has to be done first. There are granules enough.
     /// `None` if addresses have to be reserved.
     pub(super) fn remap(&mut self, request: Request, donors: &Donors) -> Option<Outcome> {
-        let Window { index, fit } = self.search(request).best_window(donors)?;
+        let search = self.search(request);
+        let idle = search.idle_window(donors, usize::MAX);
+        let Window { index, fit } = idle.or_else(|| search.unmapped_window())?;
         if let Some(plan) = self.plan_within_budget(request, fit.calls) {
             return Some(Outcome::Plan(plan));
         }
@@ -70,7 +71,7 @@ impl Heap {
 
     /// Plans to unmap windows whose use is over, so many at once: for when the driver has no
     /// mappings left, or nearly none. `None` if there are none.
-    pub fn plan_eviction(&mut self) -> Option<Plan> {
+    pub(crate) fn plan_eviction(&mut self) -> Option<Plan> {
         let is_over = |index: &BlockIndex| self.streams.is_complete(&self.space, *index);
         let windows = self.space.idle_windows.iter().map(|(_, index)| index).filter(is_over);
         let ranges = |index| (index, self.vm.under(&self.space.blocks[index]).mapped_ranges());

@@ -56,8 +56,9 @@ impl StateMachine for Heap {
         let free = open.flat_map(|list| {
             self.space.free_of(list, unit_bytes(list)).map(|block| match list.kind {
                 SegmentKind::Mapped => self.vm.under(&block).unpinned_bytes(),
-                SegmentKind::Plain if self.space.is_whole_segment(&block) => block.bytes,
-                SegmentKind::Plain => 0,
+                // Only as a whole.
+                SegmentKind::Plain if block.bytes < self.space.segments[block.segment].bytes => 0,
+                SegmentKind::Plain => block.bytes,
             })
         });
         self.vm.figures().idle_bytes + free.sum::<u64>()

@@ -137,7 +137,6 @@ impl<'a> Trim<'a> {
                 self.claim_to_unmap(index, ranges);
             } else if is_whole && span.is_unmapped() {
                 self.heap.windows().take_idle(index);
-                self.heap.space.blocks.set_state(index, BlockState::Claimed);
                 self.heap.windows().finish_unmapping(index);
             }
         }
@@ -181,49 +180,26 @@ impl<'a> Trim<'a> {
 
     // Memory and addresses.
 
-    /// The segments that are taken from, in address order.
-    fn segments(&self) -> Vec<SegmentIx> {
-        let Heap { space, pools, .. } = &*self.heap;
-        let takes = |list| self.whose.takes_from(pools, space.list(list));
-        let all = space.segments.in_address_order();
-        all.filter(|(_, segment)| takes(segment.list)).map(|(ix, _)| ix).collect()
-    }
-
     /// Claims free memory at home, as far as it is missing, and has each piece taken: whole handles
     /// and whole plain segments.
+    #[inline(never)]
     pub(super) fn claim_free(
         &mut self,
         mut missing: Missing<'_>,
         take: fn(&mut Self, SegmentIx, BlockIndex),
     ) {
-        let starts = self.run_starts();
-        for ix in self.segments() {
-            let Segment { address, bytes, list, is_window, .. } = self.heap.space.segments[ix];
-            if is_window || self.whose == Whose::AllFor(list) {
-                continue;
-            }
-            let before = |end| starts.partition_point(|&(start, _)| start < end);
-            let within = &starts[before(address)..before(address + bytes)];
-            self.claim_runs(ix, within, &mut missing, take);
+        let mut end = 0;
+        for (start, index) in self.run_starts() {
             if missing.bytes == 0 || self.releases.len() >= missing.most {
                 return;
             }
-        }
-    }
-
-    /// The same of one segment, in which runs may begin with these blocks.
-    #[inline(never)]
-    fn claim_runs(
-        &mut self,
-        ix: SegmentIx,
-        starts: &[(u64, BlockIndex)],
-        missing: &mut Missing<'_>,
-        take: fn(&mut Self, SegmentIx, BlockIndex),
-    ) {
-        let mut end = 0;
-        for &(start, index) in starts {
             // What a run has left over is cut anew: it is gone through from its first block.
             if start < end {
+                continue;
+            }
+            let ix = self.heap.space.blocks[index].segment;
+            let Segment { list, is_window, .. } = self.heap.space.segments[ix];
+            if is_window || self.whose == Whose::AllFor(list) {
                 continue;
             }
             end = self.heap.streams.unused_run_end(&self.heap.space, index, missing.since);
@@ -234,7 +210,7 @@ impl<'a> Trim<'a> {
                 && let free = self.releasable(ix, self.heap.space.blocks[index].address..end)
                 && !free.is_empty()
             {
-                let range = self.first_of(ix, free, missing);
+                let range = self.first_of(ix, free, &missing);
                 if range.is_empty() {
                     next = self.heap.space.blocks[index].next.some();
                     continue;
@@ -275,7 +251,11 @@ impl<'a> Trim<'a> {
     /// Adds the addresses of segments in which nothing is mapped. A block that grows keeps its
     /// room.
     fn claim_addresses(&mut self) {
-        for ix in self.segments() {
+        let Heap { space, pools, .. } = &*self.heap;
+        let takes = |list| self.whose.takes_from(pools, space.list(list));
+        let all = space.segments.in_address_order();
+        let taken = all.filter(|(_, segment)| takes(segment.list)).map(|(ix, _)| ix);
+        for ix in taken.collect::<Vec<_>>() {
             let Segment { address, bytes, first, list, .. } = self.heap.space.segments[ix];
             let whole = &self.heap.space.blocks[first];
             if whole.bytes == bytes
@@ -284,8 +264,7 @@ impl<'a> Trim<'a> {
                 && self.heap.pools.is_open(self.heap.space.list(list))
                 && !self.is_full()
             {
-                self.heap.space.unlink_unmapped(first);
-                self.heap.space.blocks.set_state(first, BlockState::Claimed);
+                self.heap.space.claim_unmapped(first, bytes);
                 self.heap.space.segments.withdraw(ix);
                 self.releases.push(Release::Segment { segment: ix, step: self.steps.len() });
                 self.steps.push(Step::Unreserve { address, bytes });

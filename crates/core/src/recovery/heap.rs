@@ -53,7 +53,10 @@ impl Heap {
                 if !miss.has_evicted
                     && let Some(plan) = self.plan_eviction()
                 {
-                    miss.evict();
+                    let stage = std::mem::replace(&mut miss.stage, Stage::Trying);
+                    if let Stage::LacksMappings { refusal, .. } = stage {
+                        miss.stage = Stage::Evicting(refusal);
+                    }
                     return Next::CarryOut(plan);
                 }
                 if has_large {
@@ -85,10 +88,10 @@ impl Heap {
                 Ok(Outcome::Plan(plan))
                     if miss.may_make_room() && takes_room_for_moves(self, &plan) =>
                 {
-                    let lacks_memory = self.headroom.lacks_memory();
+                    let lacks_memory = self.headroom.lacks_memory;
                     self.abandon(plan, 0);
                     // It was not begun.
-                    self.headroom.note_growth_failed(lacks_memory);
+                    self.headroom.lacks_memory = lacks_memory;
                     miss.has_made_room = true;
                     return Next::Compact;
                 }
@@ -152,13 +155,13 @@ impl Heap {
                 // What is undone was given all the same.
                 let undone = failure.in_effect.min(failure.failed_at)..failure.failed_at;
                 let given_bytes = plan::created(&plan.steps[undone]).sum();
-                let room = self.headroom.room();
+                let room = self.headroom.room;
                 self.abandon(plan, failure.in_effect);
                 let is_news = match lack {
                     Lack::Granules if failure.is_out_of_memory => {
                         self.headroom.note_refused(&self.stats, given_bytes)
                     }
-                    Lack::Addresses => self.headroom.room() != room,
+                    Lack::Addresses => self.headroom.room != room,
                     _ => false,
                 };
                 miss.fail(lack, is_news, failure);
@@ -177,14 +180,6 @@ fn takes_room_for_moves(heap: &Heap, plan: &Plan) -> bool {
 }
 
 impl<E> Miss<E> {
-    /// Mappings are about to be unmapped.
-    fn evict(&mut self) {
-        self.stage = match std::mem::replace(&mut self.stage, Stage::Trying) {
-            Stage::LacksMappings { refusal, .. } => Stage::Evicting(refusal),
-            stage => stage,
-        };
-    }
-
     /// A plan failed, for lack of this. `is_news`: less is left than was known, or asked for from
     /// now on.
     fn fail(&mut self, lack: Lack, is_news: bool, failure: Failure<E>) {

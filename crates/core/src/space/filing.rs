@@ -56,7 +56,7 @@ impl Space {
     }
 
     #[inline]
-    fn is_free_in(&self, index: BlockIndex, list: ListIx) -> bool {
+    pub(super) fn is_free_in(&self, index: BlockIndex, list: ListIx) -> bool {
         index.some().is_some_and(|index| {
             let block = &self.blocks[index];
             block.state == BlockState::Free && block.list == list

@@ -24,9 +24,8 @@ pub(crate) mod unjoined;
 pub(crate) mod unmapped;
 
 use crate::error::FreeError;
-use crate::id::{ListIx, PoolIx, SegmentIx, StreamIx};
-use crate::policy::{SegmentKind, SizeClass};
-use crate::size::{QUANTUM, SizeError, block_bytes};
+use crate::id::{ListIx, SegmentIx};
+use crate::size::QUANTUM;
 use address_map::AddressMap;
 use block::{Block, BlockIndex, BlockState};
 use blocks::Blocks;
@@ -58,24 +57,8 @@ impl Granted {
 }
 
 /// Segments tiled by blocks, with the free blocks in bins. O(1) to allocate and to free.
-///
-/// ```
-/// use drystone_core::Space;
-///
-/// let mut space = Space::new();
-/// let list = space.add_list();
-/// space.add_segment(list, 0x1000_0000, 64 << 20); // addresses that the caller owns
-/// let first = space.allocate(list, 1000)?.expect("room for a kibibyte");
-/// assert_eq!((first.address, first.bytes), (0x1000_0000, 1024));
-/// let second = space.allocate(list, 16 << 20)?.expect("room for 16 MiB");
-/// space.free(first.address)?;
-/// assert!(space.free(first.address).is_err()); // found out, and nothing changed
-/// space.free(second.address)?; // joined with its neighbours: one free block again
-/// assert_eq!(space.largest_free_bytes(), 64 << 20);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 #[derive(Debug, Default)]
-pub struct Space {
+pub(crate) struct Space {
     pub(crate) blocks: Blocks,
     lists: Vec<FreeList>,
     /// The lists that may have a trail.
@@ -88,55 +71,9 @@ pub struct Space {
 }
 
 impl Space {
-    /// No segment and no list.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Adds a list of free blocks: whoever asks by it is served from its segments alone.
-    pub fn add_list(&mut self) -> ListIx {
-        self.insert_list(FreeList::new(
-            PoolIx(0),
-            SegmentKind::Mapped,
-            SizeClass::Large,
-            StreamIx(0),
-        ))
-    }
-
-    /// Adds a range of addresses, in whole quanta of 512 bytes, as one free block of a list.
-    ///
-    /// # Panics
-    /// The range is empty or not of whole quanta.
-    pub fn add_segment(&mut self, list: ListIx, address: u64, bytes: u64) {
-        assert!(bytes > 0 && address.is_multiple_of(QUANTUM) && bytes.is_multiple_of(QUANTUM));
-        let index = self.claim_segment(list, address, bytes, false);
-        self.file(index);
-    }
-
-    /// A block of at least so many bytes from a list; `None` if no free block of it is as large.
-    ///
-    /// # Errors
-    /// A size that no block can have.
-    pub fn allocate(&mut self, list: ListIx, requested: u64) -> Result<Option<Granted>, SizeError> {
-        let bytes = block_bytes(requested)?;
-        let found = self.list(list).search(&self.blocks, bytes);
-        Ok(found.map(|index| self.occupy_free(index, list, requested, bytes)))
-    }
-
-    /// Frees a block, and joins it with the free blocks around it.
-    ///
-    /// # Errors
-    /// The address is not that of a block in use; nothing has changed.
-    pub fn free(&mut self, address: u64) -> Result<(), FreeError> {
-        let index = self.find_live(address)?;
-        self.map.remove(&mut self.blocks, index);
-        self.file(index);
-        Ok(())
-    }
-
     /// The largest free block of any list, in bytes. Of a list with more than a thousand within a
     /// 64th of the largest, one of these.
-    pub fn largest_free_bytes(&self) -> u64 {
+    pub(crate) fn largest_free_bytes(&self) -> u64 {
         self.lists.iter().map(|list| self.largest_of(list)).max().unwrap_or(0)
     }
 
@@ -212,7 +149,9 @@ impl Space {
         assert!(address > 0 && address.is_multiple_of(QUANTUM), "a segment begins in a quantum");
         assert!(address.checked_add(bytes).is_some(), "a segment has no end");
         let kind = self.list(list).kind;
-        let segment = self.segments.insert(Segment::new(kind, address, bytes, list, is_window));
+        let first = BlockIndex::NONE;
+        let segment = Segment { kind, address, bytes, list, first, is_window };
+        let segment = self.segments.insert(segment);
         let index = self.blocks.insert(Block::claimed(address, bytes, segment, list, is_window));
         self.segments[segment].first = index;
         index
@@ -226,11 +165,6 @@ impl Space {
         assert!(is_planned, "a segment is removed outside of a plan");
         self.blocks.remove(first);
         self.segments.remove(segment);
-    }
-
-    /// Whether a block is the only one of its segment.
-    pub(crate) fn is_whole_segment(&self, block: &Block) -> bool {
-        self.segments[block.segment].bytes == block.bytes
     }
 
     /// Where a window stands while it is idle.

@@ -73,10 +73,7 @@ impl Space {
 
     /// Size of a block if it is free in this list, else 0.
     fn free_bytes(&self, index: BlockIndex, list: ListIx) -> u64 {
-        match index.some().map(|index| &self.blocks[index]) {
-            Some(block) if block.state == BlockState::Free && block.list == list => block.bytes,
-            _ => 0,
-        }
+        if self.is_free_in(index, list) { self.blocks[index].bytes } else { 0 }
     }
 
     /// Claims a growth point: the free blocks around it, and as much of the unmapped one as it

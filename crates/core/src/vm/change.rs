@@ -14,9 +14,6 @@ use crate::plan::Step;
 use crate::space::block::{Block, BlockIndex};
 use crate::space::segment::Segments;
 
-/// A window: its segment, and its first page there.
-type WindowAddr = (SegmentIx, usize);
-
 impl PageTable {
     /// These steps are done, with all that their plan has. Returns how many bytes were released.
     pub(crate) fn commit(&mut self, segments: &Segments, steps: &[Step]) -> u64 {
@@ -41,22 +38,7 @@ impl PageTable {
                     self.unmap(first, pages, &mut homeless);
                     self.add_windows(first, pages, &mut windows);
                 }
-                Step::Release { .. }
-                | Step::Reserve { .. }
-                | Step::Unreserve { .. }
-                | Step::Create { .. }
-                | Step::SetAccess { .. }
-                | Step::Malloc { .. }
-                | Step::Free { .. }
-                | Step::Record { .. }
-                | Step::Wait { .. }
-                | Step::Stage { .. }
-                | Step::Hold
-                | Step::Copy { .. }
-                | Step::CopyTo { .. }
-                | Step::FinishCopies
-                | Step::LetGo
-                | Step::SynchronizeDevice => {}
+                _ => {}
             }
         }
         homeless.into_iter().for_each(|handle| self.make_idle(handle));
@@ -66,17 +48,17 @@ impl PageTable {
 
     /// Forgets the handles that steps release. Returns how many bytes they have.
     fn release(&mut self, steps: &[Step]) -> u64 {
-        let mut released_granules = 0;
+        let mut released_bytes = 0;
         for step in steps {
             if let Step::Release { granule } = *step {
-                released_granules += self.granules.handle(granule).len();
+                released_bytes += self.handle_bytes(granule);
                 self.granules.set_vacant(granule);
             }
         }
-        if released_granules > 0 {
+        if released_bytes > 0 {
             self.granules.forget_taken();
         }
-        released_granules as u64 * self.granule_bytes
+        released_bytes
     }
 
     /// These steps are those of a plan that failed, or what is left of one that stands as far as it
@@ -153,27 +135,25 @@ impl PageTable {
 
     // Windows.
 
-    /// Adds the windows that have any of so many pages.
-    fn add_windows(&self, first: PageAddr, count: usize, windows: &mut Vec<WindowAddr>) {
+    /// Adds the first pages of the windows that have any of so many pages.
+    fn add_windows(&self, first: PageAddr, count: usize, windows: &mut Vec<PageAddr>) {
         let (pages, page) = (self.pages(first.segment), first.page as usize);
         let around = pages.window_around(page).unwrap_or(page);
         for window in pages.windows_in(around..page + count) {
-            let window = (first.segment, window);
+            let window = PageAddr { page: window as u32, ..first };
             if windows.last() != Some(&window) {
                 windows.push(window);
             }
         }
     }
 
-    /// Notes anew what these windows lead to.
-    fn renew_runs(&mut self, mut windows: Vec<WindowAddr>) {
-        windows.sort_by_cached_key(|&(segment, first)| {
-            PageAddr { segment, page: first as u32 }.number()
-        });
+    /// Notes anew what the windows lead to that begin with these pages.
+    fn renew_runs(&mut self, mut windows: Vec<PageAddr>) {
+        windows.sort_by_cached_key(|first| first.number());
         windows.dedup();
-        for (segment, first) in windows {
-            let runs = self.runs_from_pages(segment, first);
-            self.pages_mut(segment).set_runs(first, runs);
+        for PageAddr { segment, page } in windows {
+            let runs = self.runs_from_pages(segment, page as usize);
+            self.pages_mut(segment).set_runs(page as usize, runs);
         }
     }
 

@@ -164,7 +164,7 @@ impl PageTable {
             known += all.len();
         }
         let homes = self.granules.iter().filter(|&(id, _)| self.granules.home(id).is_some());
-        let counted = homes.count() + self.granules.mapping_count();
+        let counted = homes.count() + self.granules.mapping_count;
         hold(13, known == counted && known == mapped, || {
             format!("{mapped} pages lead to granules, {known} are known, {counted} counted")
         })?;
@@ -185,14 +185,10 @@ impl PageTable {
         for (id, state) in self.granules.iter().filter(|&(id, _)| self.granules.before(id) > 0) {
             let before = self.granules.of_handle(id).take_while(|&other| other != id).last();
             let Some(before) = before else { continue };
-            let mappings = self.granules.mappings(before).iter();
+            let mappings = |id| self.granules.mappings(id).iter().copied();
             let is_beside = state == next_to(self.granules.state(before))
                 && self.granules.home(id) == self.granules.home(before).map(PageAddr::next)
-                && mappings.copied().map(PageAddr::next).eq(self
-                    .granules
-                    .mappings(id)
-                    .iter()
-                    .copied());
+                && mappings(before).map(PageAddr::next).eq(mappings(id));
             hold(13, is_beside, || format!("{id:?} does not follow {before:?} of its handle"))?;
         }
         Ok(())

@@ -49,14 +49,12 @@ pub(crate) struct Picked {
 #[derive(Debug, Default)]
 pub(crate) struct Donors {
     all: Vec<Donor>,
-    /// By how much the last handle that is taken may be larger than needed.
-    pub(super) beyond_bytes: u64,
     by_address: OnceCell<Vec<Donor>>,
 }
 
 impl Donors {
-    pub(crate) fn new(all: Vec<Donor>, beyond_bytes: u64) -> Self {
-        Self { all, beyond_bytes, by_address: OnceCell::new() }
+    pub(crate) const fn new(all: Vec<Donor>) -> Self {
+        Self { all, by_address: OnceCell::new() }
     }
 
     fn by_address(&self) -> &[Donor] {
@@ -147,7 +145,6 @@ impl Stock<'_> {
         self.pieces.get_mut(at)
     }
 
-    /// All pieces.
     pub(super) fn all(&mut self) -> &[Picked] {
         while self.piece(self.pieces.len()).is_some() {}
         &self.pieces

@@ -28,7 +28,6 @@ impl PageAddr {
         (self.segment.index() as u64) << 32 | u64::from(self.page)
     }
 
-    /// The page after it.
     pub(super) const fn next(self) -> Self {
         Self { page: self.page + 1, ..self }
     }
@@ -59,7 +58,6 @@ struct Granule {
     /// By which calls others know its handle, too, as bits: if by any, it is the memory of its
     /// addresses for as long as it exists.
     shared_by: u8,
-    /// It is the host's memory.
     is_on_host: bool,
 }
 
@@ -75,12 +73,13 @@ pub(crate) struct Granules {
     /// Handles that back nothing.
     idle: Vec<GranuleId>,
     /// How many granules they have.
-    idle_count: usize,
+    pub(super) idle_count: usize,
     /// Handles of the host's memory.
     on_host: Vec<GranuleId>,
-    mapping_count: usize,
+    /// How many pages beside their homes lead to granules.
+    pub(super) mapping_count: usize,
     /// Some handle has, or had, more than one granule.
-    has_large_handles: bool,
+    pub(super) has_large_handles: bool,
 }
 
 impl Granules {
@@ -131,11 +130,6 @@ impl Granules {
         self.idle.iter().copied()
     }
 
-    /// How many granules back nothing.
-    pub(crate) const fn idle_count(&self) -> usize {
-        self.idle_count
-    }
-
     /// Marks a handle as part of a plan; its memory stays.
     fn plan(&mut self, id: GranuleId) {
         self.set(id, |granule| granule.state = GranuleState::Planned);
@@ -160,23 +154,12 @@ impl Granules {
         usize::from(self.table[id.index()].before)
     }
 
-    /// How many granules of a handle follow where it was cut before this one; 0 where one begins.
-    pub(crate) fn after(&self, id: GranuleId) -> usize {
-        usize::from(self.cut(id).1)
-    }
-
     /// How many granules its handle has on either side of a cut before a granule; 0 and 0 where a
     /// handle begins.
     #[inline]
     pub(crate) fn cut(&self, id: GranuleId) -> (u16, u16) {
         let Granule { before, of, .. } = self.table[id.index()];
         (before, if before == 0 { 0 } else { of - before })
-    }
-
-    /// Whether handles may have more than one granule.
-    #[inline]
-    pub(crate) const fn has_large_handles(&self) -> bool {
-        self.has_large_handles
     }
 
     fn set(&mut self, id: GranuleId, change: impl Fn(&mut Granule)) {
@@ -219,7 +202,6 @@ impl Granules {
         self.on_host.push(id);
     }
 
-    /// Whether a granule is the host's memory.
     pub(crate) fn is_on_host(&self, id: GranuleId) -> bool {
         self.table[id.index()].is_on_host
     }
@@ -281,7 +263,6 @@ impl Granules {
         self.vacant[granules].push(id);
     }
 
-    /// What a granule is.
     #[inline]
     pub(crate) fn state(&self, id: GranuleId) -> GranuleState {
         self.table[id.index()].state
@@ -308,11 +289,6 @@ impl Granules {
         assert!(at.is_some(), "a mapping is undone that is not known");
         at.map(|at| mappings.swap_remove(at));
         self.mapping_count -= 1;
-    }
-
-    /// How many pages beside their homes lead to granules.
-    pub(crate) const fn mapping_count(&self) -> usize {
-        self.mapping_count
     }
 
     /// How many granules exist, or will once the plans under way are done.
@@ -358,7 +334,7 @@ mod tests {
         let third = GranuleId(2);
         assert_eq!((granules.before(third), granules.handle(third)), (2, 0..4));
         granules.set_idle(large);
-        assert_eq!((granules.idle_count(), granules.state(third)), (4, GranuleState::Idle));
+        assert_eq!((granules.idle_count, granules.state(third)), (4, GranuleState::Idle));
         granules.take_idle(&[large]);
         granules.set_vacant(large);
         assert_eq!(granules.len(), 1);
@@ -374,9 +350,9 @@ mod tests {
         let place = page_of;
         granules.add_mapping(id, place(1));
         granules.add_mapping(id, place(2));
-        assert_eq!(granules.mapping_count(), 2);
+        assert_eq!(granules.mapping_count, 2);
         granules.remove_mapping(id, place(1));
-        assert_eq!((granules.mapping_count(), granules.mappings(id)), (1, &[place(2)][..]));
+        assert_eq!((granules.mapping_count, granules.mappings(id)), (1, &[place(2)][..]));
     }
 
     #[test]

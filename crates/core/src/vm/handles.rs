@@ -28,7 +28,7 @@ impl Span<'_> {
         let handles = first.map(|(page, granule)| HandleAt {
             granule,
             address: table.address_of(page),
-            bytes: table.granules.handle(granule).len() as u64 * table.granule_bytes,
+            bytes: table.handle_bytes(granule),
         });
         handles.collect()
     }

@@ -81,7 +81,6 @@ impl PageTable {
         }
     }
 
-    /// Size of a granule.
     pub(crate) const fn granule_bytes(&self) -> u64 {
         self.granule_bytes
     }
@@ -131,6 +130,11 @@ impl PageTable {
         self.pages(page.segment).address + u64::from(page.page) * self.granule_bytes
     }
 
+    /// Size of a granule's handle.
+    fn handle_bytes(&self, id: GranuleId) -> u64 {
+        self.granules.handle(id).len() as u64 * self.granule_bytes
+    }
+
     /// What a page leads to that is backed.
     #[expect(clippy::expect_used, reason = "memory in use without a granule is a broken heap")]
     fn granule_behind(&self, page: PageAddr) -> GranuleId {
@@ -158,10 +162,10 @@ impl PageTable {
     pub(crate) fn figures(&self) -> Figures {
         Figures {
             granules: self.granules.len(),
-            idle_bytes: self.granules.idle_count() as u64 * self.granule_bytes,
+            idle_bytes: self.granules.idle_count as u64 * self.granule_bytes,
             remapped_granules: self.remapped_granules,
-            mappings: self.granules.mapping_count(),
-            pinned_bytes: self.pins.bytes(),
+            mappings: self.granules.mapping_count,
+            pinned_bytes: self.pins.bytes,
             on_host_bytes: self.granules.on_host_count() as u64 * self.granule_bytes,
         }
     }

@@ -19,7 +19,6 @@ pub(crate) struct Return {
     pub(super) page: PageAddr,
     /// The addresses.
     pub(crate) home: Range<u64>,
-    /// The block.
     pub(crate) block: BlockIndex,
 }
 

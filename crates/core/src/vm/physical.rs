@@ -60,8 +60,8 @@ impl PageTable {
     /// Size of the smallest handle that backs nothing and is larger than so many bytes, but not by
     /// more than may lie beyond them.
     fn idle_handle_above(&self, bytes: u64, beyond_bytes: u64) -> Option<u64> {
-        let size = |id| self.granules.handle(id).len() as u64 * self.granule_bytes;
-        let larger = self.granules.idle().map(size).filter(|&size| size > bytes);
+        let sizes = self.granules.idle().map(|id| self.handle_bytes(id));
+        let larger = sizes.filter(|&size| size > bytes);
         let most = bytes.saturating_add(beyond_bytes);
         larger.min().filter(|&size| bytes > 0 && size <= most)
     }
@@ -82,7 +82,7 @@ impl PageTable {
         self.granules.take_idle(&new.idle);
         let idle = new.idle.into_iter().map(|granule| (granule, false));
         for (granule, is_new) in idle.chain(named.into_iter().map(|granule| (granule, true))) {
-            let bytes = self.granules.handle(granule).len() as u64 * self.granule_bytes;
+            let bytes = self.handle_bytes(granule);
             if is_new {
                 let place = Place::Device;
                 steps.push(Step::Create { granule, bytes, place });
@@ -102,15 +102,15 @@ impl PageTable {
         let is_alone = |granule: &GranuleId| self.granules.mappings(*granule).is_empty();
         let mut idle: Vec<GranuleId> = self.granules.all_idle().filter(is_alone).collect();
         if let Some(mut left) = bytes {
-            let size = |id: &GranuleId| self.granules.handle(*id).len() as u64 * self.granule_bytes;
             let is_on_host = |id: &mut GranuleId| self.granules.is_on_host(*id);
             let mut taken: Vec<GranuleId> = idle.extract_if(.., is_on_host).collect();
-            idle.sort_by_cached_key(size);
+            idle.sort_by_cached_key(|&id| self.handle_bytes(id));
             while left > 0 && !idle.is_empty() {
                 // The smallest that will do, else the largest.
-                let at = idle.partition_point(|id| size(id) < left).min(idle.len() - 1);
+                let at =
+                    idle.partition_point(|&id| self.handle_bytes(id) < left).min(idle.len() - 1);
                 let id = idle.remove(at);
-                left = left.saturating_sub(size(&id));
+                left = left.saturating_sub(self.handle_bytes(id));
                 taken.push(id);
             }
             idle = taken;

@@ -9,6 +9,7 @@ use super::donors::{Donor, Donors, Picked};
 use super::run::{MappedRun, Target};
 use super::window::WindowFit;
 use crate::plan::Step;
+use crate::policy;
 use crate::space::block::Block;
 
 /// What a remap takes, and what it does to the device.
@@ -63,7 +64,7 @@ impl PageTable {
     /// stream first, from large blocks first and there from the end, so that few are cut. The last
     /// one may have as much too much as there is room for. Also tells how many bytes nothing that
     /// is free fits into.
-    fn pick(&self, fit: &WindowFit, donors: &Donors) -> (Vec<Picked>, u64) {
+    pub(super) fn pick(&self, fit: &WindowFit, donors: &Donors) -> (Vec<Picked>, u64) {
         let gaps = fit.gaps();
         let mut picked = Vec::new();
         if gaps.is_empty() {
@@ -76,7 +77,8 @@ impl PageTable {
             let (before, mut left) = (picked.len(), bytes);
             for at in 0.. {
                 let Some(Picked { block, segment, range }) = stock.piece(at) else { break };
-                let last = self.last_handles(*segment, range, left);
+                let start = range.start.max(range.end.saturating_sub(left));
+                let last = self.span(*segment, start..range.end).whole_handles();
                 assert!(last.end - last.start <= left, "more is picked than a gap takes");
                 left -= last.end - last.start;
                 range.end = last.start;
@@ -94,7 +96,7 @@ impl PageTable {
                 return (picked, left);
             }
             let room_bytes = fit.room as u64 * self.granule_bytes;
-            let most = left + room_bytes.min(donors.beyond_bytes);
+            let most = left + room_bytes.min(policy::LAST_HANDLE_BEYOND_BYTES);
             if let Some(last) = self.pick_last(most, stock.all()) {
                 picked.push(last);
             } else if at == 0 {
@@ -151,17 +153,6 @@ impl PageTable {
         lasts.min_by_key(|last| last.range.end - last.range.start)
     }
 
-    /// Whether free handles fit into the gaps of a window. Single granules always do.
-    pub(super) fn has_picks(&self, fit: &WindowFit, donors: &Donors) -> bool {
-        !self.granules.has_large_handles() || self.pick(fit, donors).1 == 0
-    }
-
-    /// The last handles of a range of whole ones, of so many bytes at most.
-    fn last_handles(&self, segment: SegmentIx, range: &Range<u64>, bytes: u64) -> Range<u64> {
-        let start = range.start.max(range.end.saturating_sub(bytes));
-        self.span(segment, start..range.end).whole_handles()
-    }
-
     /// The last handle of a range of whole ones; `None` if it is empty.
     fn last_handle(&self, segment: SegmentIx, range: &Range<u64>) -> Option<Range<u64>> {
         let last = range.end - self.granule_bytes..range.end;
@@ -181,7 +172,7 @@ impl PageTable {
                 let places = addresses.zip(granules.by_ref());
                 let handles = places.filter(|&(_, &id)| self.granules.before(id) == 0);
                 steps.extend(handles.map(|(address, &granule)| {
-                    let bytes = self.granules.handle(granule).len() as u64 * granule_bytes;
+                    let bytes = self.handle_bytes(granule);
                     Step::Map { address, bytes, granule }
                 }));
                 steps.push(Step::SetAccess { address, bytes: end - address });

@@ -17,7 +17,7 @@ pub(crate) struct Span<'a> {
     pub(super) addresses: Range<u64>,
 }
 
-/// What of a range lies between ranges within it, which are in order.
+/// What of a range lies between others, which are in order and overlap it.
 pub(crate) fn between(
     whole: &Range<u64>,
     within: impl Iterator<Item = Range<u64>> + Clone,
@@ -51,21 +51,16 @@ impl<'a> Span<'a> {
     /// The whole handles within; empty if there is none.
     #[inline]
     pub(crate) fn whole_handles(&self) -> Range<u64> {
-        let (Range { start, end }, granule_bytes) = (self.granules(), self.table.granule_bytes);
-        if start >= end || !self.table.granules.has_large_handles() {
+        let Range { start, end } = self.granules();
+        if start >= end || !self.table.granules.has_large_handles {
             return start..end;
         }
-        let pages = self.table.pages(self.segment);
-        let cut = |address: u64| {
-            let granule = pages.granule(self.table.page_of(pages, address));
-            granule.map_or((0, 0), |id| self.table.granules.cut(id))
-        };
-        let start = start + u64::from(cut(start).1) * granule_bytes;
+        let start = start + self.cut(start).1;
         // Most holes in large handles need but one look.
         if start >= end {
             return end..end;
         }
-        let end = end - u64::from(cut(end).0) * granule_bytes;
+        let end = end - self.cut(end).0;
         start.min(end)..end
     }
 
@@ -103,7 +98,7 @@ impl<'a> Span<'a> {
         if whole.is_empty() {
             return;
         }
-        if pins.is_empty() { tell(whole) } else { pins.free_of(whole).for_each(tell) }
+        if pins.is_empty() { tell(whole) } else { pins.free_of(whole).into_iter().for_each(tell) }
     }
 
     /// What of a free block of a window can go home now that `freed` of it became so: whole handles
@@ -118,7 +113,7 @@ impl<'a> Span<'a> {
         if start >= end {
             return Vec::new();
         }
-        self.table.pins.free_of(start..end).collect()
+        self.table.pins.free_of(start..end)
     }
 
     /// The handles that it touches.
@@ -126,29 +121,20 @@ impl<'a> Span<'a> {
         let start = round_down(self.addresses.start, self.table.granule_bytes);
         let end = self.addresses.end.next_multiple_of(self.table.granule_bytes);
         assert!(start < end, "nothing is around no addresses");
-        start - self.before(start)..end + self.after(end)
+        if !self.table.granules.has_large_handles {
+            return start..end;
+        }
+        start - self.cut(start).0..end + self.cut(end).1
     }
 
-    /// How many bytes of the handle that an address lies in come before it.
+    /// How many bytes of the handle that an address lies in come before it and after it; 0 and 0
+    /// where one begins.
     #[inline]
-    fn before(&self, address: u64) -> u64 {
-        let granule = self.granule_at(address);
-        granule.map_or(0, |id| self.table.granules.before(id) as u64 * self.table.granule_bytes)
-    }
-
-    /// How many bytes of the handle that an address lies in come after it; 0 where one begins.
-    #[inline]
-    fn after(&self, address: u64) -> u64 {
-        let granule = self.granule_at(address);
-        granule.map_or(0, |id| self.table.granules.after(id) as u64 * self.table.granule_bytes)
-    }
-
-    /// The granule that an address leads to, where its handle may have others.
-    #[inline]
-    fn granule_at(&self, address: u64) -> Option<GranuleId> {
-        let has_others = self.table.granules.has_large_handles();
-        let page = || self.table.page_at(self.segment, address);
-        has_others.then(|| self.table.pages(self.segment).granule(page()))?
+    fn cut(&self, address: u64) -> (u64, u64) {
+        let Self { table, segment, .. } = *self;
+        let granule = table.pages(segment).granule(table.page_at(segment, address));
+        let (before, after) = granule.map_or((0, 0), |id| table.granules.cut(id));
+        (u64::from(before) * table.granule_bytes, u64::from(after) * table.granule_bytes)
     }
 
     // What it leads to.
@@ -222,7 +208,6 @@ impl<'a> Span<'a> {
 
     // Pins.
 
-    /// Whether anything of it is pinned.
     pub(crate) fn is_pinned(&self) -> bool {
         self.table.pins.touch(self.addresses.clone())
     }

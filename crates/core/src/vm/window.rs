@@ -54,7 +54,9 @@ impl WindowFit {
             Target::Hit(first) => Some(first..first + run.pages as u64 * granule_bytes),
             Target::Unmapped | Target::Stale => None,
         };
-        in_order(self.runs.iter().filter_map(range).collect())
+        let mut hits: Vec<Range<u64>> = self.runs.iter().filter_map(range).collect();
+        hits.sort_by_cached_key(|range| range.start);
+        hits
     }
 
     /// Whether two pages lead to the same granule.
@@ -64,19 +66,15 @@ impl WindowFit {
     }
 }
 
-/// Ranges of addresses, sorted.
-fn in_order(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
-    ranges.sort_by_cached_key(|range| range.start);
-    ranges
-}
-
 impl Span<'_> {
     /// How a request of so many granules fits into a window, at its front. `None` if to back it
     /// takes as many driver calls as `most`, something is in the way, or no free handles fit.
     pub(crate) fn fit(&self, granules: usize, donors: &Donors, most: usize) -> Option<WindowFit> {
         let fit = self.fit_runs(granules, donors, most)?;
-        let is_fit = !fit.has_doubles(self.table.granule_bytes);
-        (is_fit && self.table.has_picks(&fit, donors)).then_some(fit)
+        // Single granules always fit into the gaps.
+        let has_picks =
+            || !self.table.granules.has_large_handles || self.table.pick(&fit, donors).1 == 0;
+        (!fit.has_doubles(self.table.granule_bytes) && has_picks()).then_some(fit)
     }
 
     /// The same, whatever else leads to the same memory.
@@ -101,7 +99,7 @@ impl Span<'_> {
                 // A handle is taken as a whole.
                 let after = pages.granule(first + granules);
                 if let Some(MappedRun { pages, to: Target::Hit(_) }) = fit.runs.last_mut() {
-                    *pages += after.map_or(0, |id| table.granules.after(id));
+                    *pages += after.map_or(0, |id| usize::from(table.granules.cut(id).1));
                 }
                 return Some(fit);
             }
