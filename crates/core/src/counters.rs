@@ -163,6 +163,12 @@ impl<T: Count> ClassCounters<T> {
     }
 }
 
+impl ClassCounters<Meter> {
+    const fn totals(&self) -> [u64; 3] {
+        [self.requested_bytes.total, self.active_bytes.total, self.active_blocks.total]
+    }
+}
+
 /// What is counted of a state machine: [`Stats`].
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counters {
@@ -222,10 +228,7 @@ impl Counters {
     #[cold]
     #[inline(never)]
     pub(crate) fn read(&self) -> Stats {
-        let totals = self.classes.map(|class| {
-            [class.requested_bytes, class.active_bytes, class.active_blocks]
-                .map(|meter| meter.total)
-        });
+        let totals = self.classes.map(|class| class.totals());
         let [small, large] = totals;
         Stats {
             all: self.all.read(std::array::from_fn(|at| small[at] + large[at])),

@@ -32,6 +32,7 @@ pub(crate) struct StreamState {
     pub(crate) is_retired: bool,
     /// Nobody says when it ends, so that a fence may be recorded only by a call that brings it.
     pub(crate) is_passing: bool,
+    /// Fences issued so far.
     pub(crate) issued: u64,
     /// The last point known to be recorded on the device.
     pub(crate) recorded: u64,

@@ -165,15 +165,23 @@ impl Streams {
         index: BlockIndex,
         since: Option<&Points>,
     ) -> u64 {
-        let is_unused = |&index: &BlockIndex| {
-            let block = &space.blocks[index];
-            let stream = space.list(block.list).stream;
-            block.state == BlockState::Free
-                && self.has_passed(stream, block.free_after)
-                && since.is_none_or(|since| Self::is_before(stream, block.free_after, since))
-        };
+        let is_unused = |index: &BlockIndex| self.is_unused_since(space, *index, since);
         let run = space.blocks.onward(index).take_while(is_unused);
         run.last().map_or(space.blocks[index].address, |last| space.blocks[last].end())
+    }
+
+    /// Whether a block is free, its last use known to be complete, and that since some points.
+    pub(crate) fn is_unused_since(
+        &self,
+        space: &Space,
+        index: BlockIndex,
+        since: Option<&Points>,
+    ) -> bool {
+        let block = &space.blocks[index];
+        let stream = space.list(block.list).stream;
+        block.state == BlockState::Free
+            && self.has_passed(stream, block.free_after)
+            && since.is_none_or(|since| Self::is_before(stream, block.free_after, since))
     }
 
     /// Joins a free block with those after it that are free on other streams, as far as their last

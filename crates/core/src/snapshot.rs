@@ -49,6 +49,14 @@ pub struct BlockView {
     pub stream: usize,
 }
 
+impl BlockView {
+    /// Whether it is one free block together with the one after it.
+    fn is_joined_with(&self, next: &Self) -> bool {
+        let is_free = |view: &Self| view.state == BlockState::Free;
+        is_free(self) && is_free(next) && self.stream == next.stream
+    }
+}
+
 /// Memory for a copy of what is held, asked for and touched before the copy is made.
 #[derive(Debug)]
 pub struct SnapshotBuffer(Vec<Block>);
@@ -96,14 +104,10 @@ impl SnapshotCopy {
             let (pool, class, stream) = lists[segment.list.index()];
             let chain = std::iter::successors(segment.first.some(), |&ix| block(ix).next.some());
             let mut blocks: Vec<BlockView> = Vec::new();
-            let free_in =
-                |view: &BlockView| (view.state == BlockState::Free).then_some(view.stream);
             for view in chain.map(block).map(|b| b.view(lists[b.list.index()].2)) {
                 match blocks.last_mut() {
                     // Joins that are put off are not seen.
-                    Some(last) if free_in(last).is_some() && free_in(last) == free_in(&view) => {
-                        last.bytes += view.bytes;
-                    }
+                    Some(last) if last.is_joined_with(&view) => last.bytes += view.bytes,
                     _ => blocks.push(view),
                 }
             }

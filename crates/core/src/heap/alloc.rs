@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::Heap;
 use crate::error::RequestError;
 use crate::fence::StreamOrder;
-use crate::headroom::{self, Look};
+use crate::headroom::Look;
 use crate::id::{ListIx, PoolId, StreamId, StreamIx};
 use crate::plan::{Plan, Request, Reuse};
 use crate::policy::{self, SegmentKind};
@@ -99,11 +99,11 @@ impl Heap {
             if let Some(refusal) = refused {
                 return Err(refusal);
             }
-            let grown = self.grow(request);
-            if !headroom::is_too_much(&grown, look) {
-                return grown;
-            }
-            refused = grown.err();
+            refused = match self.grow(request) {
+                Err(refusal @ RequestError::Limit { .. }) => Some(refusal),
+                Err(refusal @ RequestError::Device { .. }) if look != Look::Due => Some(refusal),
+                outcome => return outcome,
+            };
             // Where there is no more memory, small blocks and large ones share it.
             let class = self.space.list(request.list).class.other();
             request.list = self.pools.list_in(&mut self.space, pool.index, class, stream.index);

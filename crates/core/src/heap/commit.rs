@@ -9,7 +9,7 @@ use crate::fence::Fence;
 use crate::id::{ListIx, PoolId, SegmentIx};
 use crate::plan::{self, Committed, Intent, Move, Plan, Release, Step};
 use crate::policy::SegmentKind;
-use crate::space::block::{Block, BlockIndex, BlockState};
+use crate::space::block::{BlockIndex, BlockState};
 use crate::space::segment::Segment;
 use crate::state_machine::StateMachine;
 use crate::vm::pins::PinKey;
@@ -29,8 +29,9 @@ impl Heap {
                 self.pools.at_mut(self.space.list(request.list).pool).end_segment_plan();
                 self.headroom.end_plan(bytes);
                 let index = self.add_segment(request.list, address, bytes, false);
+                let class = self.space.list(request.list).class as usize;
                 self.stats.all.reserved_bytes.add(bytes);
-                self.class_of(request.list).reserved_bytes.add(bytes);
+                self.stats.classes[class].reserved_bytes.add(bytes);
                 return Committed::Granted(self.occupy(index, request));
             }
             Intent::Grow { request, point, created_bytes, .. } => {
@@ -38,8 +39,9 @@ impl Heap {
                 self.headroom.note_created(&self.stats, plan::created(&steps).sum());
                 self.stats.all.reserved_bytes.add(created_bytes);
                 self.vm.commit(&self.space.segments, &steps);
-                let Block { list, bytes, .. } = self.space.blocks[point.unmapped];
-                self.class_of(list).reserved_bytes.add(bytes);
+                let block = self.space.blocks[point.unmapped];
+                let class = self.space.list(block.list).class as usize;
+                self.stats.classes[class].reserved_bytes.add(block.bytes);
                 let index = self.space.join_growth(point);
                 match request {
                     Some(request) => return Committed::Granted(self.occupy(index, request)),
@@ -148,11 +150,12 @@ impl Heap {
         is_window: bool,
     ) -> BlockIndex {
         let index = self.space.claim_segment(list, address, bytes, is_window);
-        if self.space.list(list).kind == SegmentKind::Mapped {
+        let (kind, class) = (self.space.list(list).kind, self.space.list(list).class as usize);
+        if kind == SegmentKind::Mapped {
             self.vm.add_segment(self.space.blocks[index].segment, address, is_window);
         }
         self.stats.all.segments.add(1);
-        self.class_of(list).segments.add(1);
+        self.stats.classes[class].segments.add(1);
         index
     }
 
@@ -164,8 +167,12 @@ impl Heap {
         quarantined: Vec<BlockIndex>,
         pools: &[PoolId],
     ) {
-        pools.iter().for_each(|&pool| self.pools.open(pool));
-        fences.iter().for_each(|&fence| self.fence_passed(fence));
+        for &pool in pools {
+            self.pools.open(pool);
+        }
+        for &fence in fences {
+            self.fence_passed(fence);
+        }
         for index in quarantined {
             if self.space.blocks[index].state == BlockState::Claimed {
                 // Copies that nobody waits for any more went there.
@@ -205,12 +212,12 @@ impl Heap {
 
     /// A claimed block at home was unmapped, or could not be.
     pub(super) fn finish_backing(&mut self, index: BlockIndex) {
-        let block = self.space.blocks[index];
-        if !self.vm.under(&block).is_unmapped() {
+        let block = &self.space.blocks[index];
+        if !self.vm.under(block).is_unmapped() {
             return self.windows().file(index);
         }
-        let list = self.space.segments[block.segment].list;
-        self.class_of(list).reserved_bytes.take(block.bytes);
+        let class = self.space.list(self.space.segments[block.segment].list).class as usize;
+        self.stats.classes[class].reserved_bytes.take(block.bytes);
         self.space.make_unmapped(index);
     }
 
@@ -224,10 +231,11 @@ impl Heap {
                 SegmentKind::Mapped => self.space.make_unmapped(first),
             };
         }
+        let class = self.space.list(list).class as usize;
         match kind {
             SegmentKind::Plain => {
                 self.stats.all.reserved_bytes.take(bytes);
-                self.class_of(list).reserved_bytes.take(bytes);
+                self.stats.classes[class].reserved_bytes.take(bytes);
                 self.headroom.note_given_back(bytes);
             }
             SegmentKind::Mapped => {
@@ -236,7 +244,7 @@ impl Heap {
             }
         }
         self.stats.all.segments.take(1);
-        self.class_of(list).segments.take(1);
+        self.stats.classes[class].segments.take(1);
         self.space.remove_segment(ix);
     }
 }

@@ -18,6 +18,7 @@ pub(super) struct Gather {
     pub(super) bytes: u64,
     /// How far the last handle may reach beyond them.
     pub(super) beyond_bytes: u64,
+    /// Whose.
     pub(super) whose: Whose,
 }
 

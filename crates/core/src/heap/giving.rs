@@ -54,14 +54,13 @@ impl<'a> Giving<'a> {
                 return Some(trim.into_plan());
             }
         }
-        if since.is_some() {
-            return None;
-        }
         // Mappings of windows that wait for their next use may be all that keeps it.
         let mut trim = Trim::of(heap, Whose::All);
-        trim.claim_aliases();
+        if since.is_none() {
+            trim.claim_aliases();
+        }
         // Last, since the driver may have refused to release these: nothing waits behind them.
-        if trim.steps.is_empty() {
+        if since.is_none() && trim.steps.is_empty() {
             trim.heap.vm.plan_idle_release(Some(bytes), &mut trim.steps);
         }
         (!trim.steps.is_empty()).then(|| trim.into_plan())

@@ -38,7 +38,7 @@ pub use giving::Giving;
 pub use whole::Whole;
 
 use crate::config::Config;
-use crate::counters::{ClassCounters, Count, Counters, Meter};
+use crate::counters::{Count, Counters, Meter};
 use crate::error::{FreeError, RequestError};
 use crate::fence::{Fence, Streams};
 use crate::headroom::Headroom;
@@ -135,11 +135,6 @@ impl Heap {
         self.occupy(index, request)
     }
 
-    /// What is counted of the class of a list.
-    fn class_of(&mut self, list: ListIx) -> &mut ClassCounters<Meter> {
-        &mut self.stats.classes[self.space.list(list).class as usize]
-    }
-
     #[inline]
     fn count_live(&mut self, list: ListIx, requested: u64, granted: Granted) {
         let list = self.space.list_mut(list);
@@ -147,15 +142,25 @@ impl Heap {
         self.stats.allocate(list.class as usize, requested, granted.bytes);
     }
 
-    /// It, to change the blocks and the page table together.
+    /// The blocks and the page table, to change both together.
     const fn windows(&mut self) -> Windows<'_> {
-        Windows { heap: self }
+        Windows {
+            space: &mut self.space,
+            vm: &mut self.vm,
+            streams: &self.streams,
+            pools: &mut self.pools,
+            stats: &mut self.stats,
+        }
     }
 
     /// All of it, as one request sees it.
     fn search(&self, request: Request) -> Search<'_> {
         Search {
-            heap: self,
+            space: &self.space,
+            vm: &self.vm,
+            streams: &self.streams,
+            pools: &self.pools,
+            config: self.config(),
             request,
             user: self.space.list(request.list).stream,
             granules: request.bytes.div_ceil(self.vm.granule_bytes()) as usize,

@@ -3,14 +3,17 @@
 
 use std::ops::ControlFlow;
 
-use super::Heap;
-use crate::fence::{OrderBetween, StreamOrder};
+use crate::config::Config;
+use crate::fence::{OrderBetween, StreamOrder, Streams};
 use crate::id::StreamIx;
 use crate::plan::{Request, Reuse};
 use crate::policy::{self, CrossStream, SegmentKind};
+use crate::pool::{Pool, Pools};
+use crate::space::Space;
 use crate::space::bin::Bin;
 use crate::space::block::{Block, BlockIndex, BlockState};
 use crate::space::free_list::FreeList;
+use crate::vm::PageTable;
 use crate::vm::donors::{Donor, Donors};
 use crate::vm::window::WindowFit;
 
@@ -44,7 +47,11 @@ pub(super) struct Window {
 /// A heap as one request sees it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Search<'a> {
-    pub(super) heap: &'a Heap,
+    pub(super) space: &'a Space,
+    pub(super) vm: &'a PageTable,
+    pub(super) streams: &'a Streams,
+    pub(super) pools: &'a Pools<Pool>,
+    pub(super) config: &'a Config,
     pub(super) request: Request,
     /// The request's stream.
     pub(super) user: StreamIx,
@@ -67,7 +74,7 @@ struct Found {
 impl Search<'_> {
     /// Whether the request's stream may be made to wait.
     pub(super) fn may_wait(&self) -> bool {
-        self.heap.config().cross_stream == CrossStream::Wait
+        self.config.cross_stream == CrossStream::Wait
     }
 
     // Runs.
@@ -78,11 +85,11 @@ impl Search<'_> {
     /// Looks at other streams' blocks that are large enough themselves, smallest first, and at
     /// those at borders, if all of these together are.
     pub(super) fn run(&self, worst: StreamOrder) -> Option<Run> {
-        let (blocks, bytes) = (&self.heap.space.blocks, self.request.bytes);
-        let own = self.heap.space.list(self.request.list);
+        let (blocks, bytes) = (&self.space.blocks, self.request.bytes);
+        let own = self.space.list(self.request.list);
         let lists = || {
-            let lists = self.heap.pools.at(own.pool).lists(own.class);
-            lists.map(|(_, list)| (list, self.heap.space.list(list)))
+            let lists = self.pools.at(own.pool).lists(own.class);
+            lists.map(|(_, list)| (list, self.space.list(list)))
         };
         let border_bytes: u64 = lists().map(|(_, list)| list.borders.bytes()).sum();
         let mut best = None;
@@ -111,13 +118,13 @@ impl Search<'_> {
     /// is cut out of another stream's block stays away longer, and its owner grows. A captured
     /// request takes what others freed only of a pool whose graphs never run at the same time.
     pub(super) fn may_take_runs(&self) -> bool {
-        let list = self.heap.space.list(self.request.list);
-        let is_open = self.heap.pools.is_open(list);
-        self.heap.config().cross_stream != CrossStream::Never
+        let list = self.space.list(self.request.list);
+        let is_open = self.pools.is_open(list);
+        self.config.cross_stream != CrossStream::Never
             && match self.request.reuse {
-                Reuse::OwnStream => !is_open && self.heap.pools.at(list.pool).is_exclusive,
+                Reuse::OwnStream => !is_open && self.pools.at(list.pool).is_exclusive,
                 Reuse::Ordered | Reuse::MayWait => {
-                    let remaps = self.heap.config().remaps && list.kind == SegmentKind::Mapped;
+                    let remaps = self.config.remaps && list.kind == SegmentKind::Mapped;
                     !remaps || !is_open || !self.is_roomy
                 }
             }
@@ -126,7 +133,7 @@ impl Search<'_> {
     /// A run that serves the request with room to spare, before memory is created.
     pub(super) fn roomy_run(&self) -> Option<Run> {
         let may_take = self.request.reuse != Reuse::OwnStream
-            && self.heap.config().cross_stream != CrossStream::Never;
+            && self.config.cross_stream != CrossStream::Never;
         may_take.then(|| self.run(StreamOrder::Ordered))?
     }
 
@@ -135,9 +142,9 @@ impl Search<'_> {
     fn look_at_run(&self, start: BlockIndex, worst: StreamOrder, best: &mut Option<Sized>) {
         #[cfg(test)]
         LOOKED.set(LOOKED.get() + 1);
-        let (blocks, list) = (&self.heap.space.blocks, self.request.list);
+        let (blocks, list) = (&self.space.blocks, self.request.list);
         // Rests of windows of an open pool go home with the last use of their granule.
-        let stays = !self.heap.pools.is_open(self.heap.space.list(list));
+        let stays = !self.pools.is_open(self.space.list(list));
         let joins = |index: BlockIndex| {
             index.some().is_some_and(|index| {
                 let block = &blocks[index];
@@ -170,14 +177,14 @@ impl Search<'_> {
     /// Whether a run may have a free block of another stream.
     fn may_join(&self, index: BlockIndex, worst: StreamOrder) -> bool {
         match self.request.reuse {
-            Reuse::OwnStream => self.heap.streams.is_complete(&self.heap.space, index),
+            Reuse::OwnStream => self.streams.is_complete(self.space, index),
             Reuse::Ordered | Reuse::MayWait => self.order(index) <= worst,
         }
     }
 
     /// Of a run, the blocks of other streams that the request's is not ordered with.
     pub(super) fn unordered(&self, run: Run) -> Vec<BlockIndex> {
-        let blocks = &self.heap.space.blocks;
+        let blocks = &self.space.blocks;
         let end = blocks[run.last].end();
         let all = blocks.onward(run.first).take_while(|&index| blocks[index].address < end);
         let is_unordered = |index: &BlockIndex| {
@@ -189,7 +196,7 @@ impl Search<'_> {
 
     /// What it takes for a free block to be used on the request's stream.
     fn order(&self, index: BlockIndex) -> StreamOrder {
-        self.heap.streams.order_of(&self.heap.space, index, self.user)
+        self.streams.order_of(self.space, index, self.user)
     }
 
     // Donors.
@@ -200,11 +207,11 @@ impl Search<'_> {
     /// The largest first, of its own stream before others. Once they have enough, or where there is
     /// room to create it, no more than a bound are looked at.
     pub(super) fn donors(&self, is_own_only: bool) -> Donors {
-        if !self.heap.config().remaps {
+        if !self.config.remaps {
             return Donors::default();
         }
         let mut found = Found::default();
-        let lists = || self.heap.pools.open_mapped(&self.heap.space);
+        let lists = || self.pools.open_mapped(self.space);
         let own = lists().filter(|list| list.stream == self.user);
         let others = lists().filter(|list| list.stream != self.user && !is_own_only);
         for list in own.chain(others) {
@@ -217,11 +224,11 @@ impl Search<'_> {
 
     /// Adds what the request may take of the free blocks of a list, until that is enough.
     fn add_donors(&self, list: &FreeList, found: &mut Found) -> ControlFlow<()> {
-        let granule_bytes = self.heap.config().granule_bytes;
+        let granule_bytes = self.config.granule_bytes;
         let enough_bytes = self.granules as u64 * granule_bytes;
-        let order = self.heap.streams.order_between(list.stream, self.user);
+        let order = self.streams.order_between(list.stream, self.user);
         for bin in list.bins_down_to(granule_bytes) {
-            for block in list.bin(&self.heap.space.blocks, bin) {
+            for block in list.bin(&self.space.blocks, bin) {
                 found.looked += 1;
                 let is_enough = self.is_roomy || found.ordered_bytes >= enough_bytes;
                 if found.looked > LOOK && is_enough {
@@ -229,8 +236,8 @@ impl Search<'_> {
                 }
                 #[cfg(test)]
                 LOOKED.set(LOOKED.get() + 1);
-                let free = &self.heap.space.blocks[block];
-                self.heap.vm.under(free).to_take(|whole| {
+                let free = &self.space.blocks[block];
+                self.vm.under(free).to_take(|whole| {
                     let Some(is_ordered) = self.is_ordered(free, order) else { return };
                     found.ordered_bytes += if is_ordered { whole.end - whole.start } else { 0 };
                     found.donors.push(Donor {
@@ -258,7 +265,7 @@ impl Search<'_> {
             return Some(true);
         }
         match order.of(free.free_after) {
-            _ if self.heap.config().cross_stream == CrossStream::Never => None,
+            _ if self.config.cross_stream == CrossStream::Never => None,
             StreamOrder::Ordered => Some(true),
             StreamOrder::Recorded | StreamOrder::Unrecorded => Some(false),
             StreamOrder::Never => None,
@@ -269,16 +276,16 @@ impl Search<'_> {
 
     /// A window of addresses that lead nowhere, with room for all of the last handle.
     pub(super) fn unmapped_window(&self) -> Option<Window> {
-        let bytes = self.granules as u64 * self.heap.config().granule_bytes
-            + policy::LAST_HANDLE_BEYOND_BYTES;
-        let mut unmapped = self.heap.space.unmapped_blocks(self.request.list, true);
-        let index = unmapped.find(|&index| self.heap.space.blocks[index].bytes >= bytes)?;
+        let bytes =
+            self.granules as u64 * self.config.granule_bytes + policy::LAST_HANDLE_BEYOND_BYTES;
+        let mut unmapped = self.space.unmapped_blocks(self.request.list, true);
+        let index = unmapped.find(|&index| self.space.blocks[index].bytes >= bytes)?;
         Some(Window { index, fit: self.fresh() })
     }
 
     /// How the request fits into addresses that lead nowhere.
     pub(super) fn fresh(&self) -> WindowFit {
-        let room = policy::LAST_HANDLE_BEYOND_BYTES / self.heap.config().granule_bytes;
+        let room = policy::LAST_HANDLE_BEYOND_BYTES / self.config.granule_bytes;
         WindowFit::unmapped(self.granules, room as usize)
     }
 
@@ -286,11 +293,11 @@ impl Search<'_> {
     pub(super) fn idle_window(&self, donors: &Donors, most: usize) -> Option<Window> {
         let mut best: Option<Window> = None;
         let granules = self.granules;
-        let large_enough = self.heap.space.idle_windows.of_size(self.request.list, granules as u32);
+        let large_enough = self.space.idle_windows.of_size(self.request.list, granules as u32);
         for index in large_enough.take(policy::windows_to_look_at(granules)) {
             let most = best.as_ref().map_or(most, |best| best.fit.calls);
-            let block = &self.heap.space.blocks[index];
-            if let Some(fit) = self.heap.vm.under(block).fit(granules, donors, most) {
+            let block = &self.space.blocks[index];
+            if let Some(fit) = self.vm.under(block).fit(granules, donors, most) {
                 let is_best = fit.calls == 0;
                 best = Some(Window { index, fit });
                 if is_best {

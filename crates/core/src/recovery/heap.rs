@@ -53,10 +53,7 @@ impl Heap {
                 if !miss.has_evicted
                     && let Some(plan) = self.plan_eviction()
                 {
-                    let stage = std::mem::replace(&mut miss.stage, Stage::Trying);
-                    if let Stage::LacksMappings { refusal, .. } = stage {
-                        miss.stage = Stage::Evicting(refusal);
-                    }
+                    miss.evict();
                     return Next::CarryOut(plan);
                 }
                 if has_large {
@@ -180,6 +177,14 @@ fn takes_room_for_moves(heap: &Heap, plan: &Plan) -> bool {
 }
 
 impl<E> Miss<E> {
+    /// Mappings are about to be unmapped.
+    fn evict(&mut self) {
+        self.stage = match std::mem::replace(&mut self.stage, Stage::Trying) {
+            Stage::LacksMappings { refusal, .. } => Stage::Evicting(refusal),
+            stage => stage,
+        };
+    }
+
     /// A plan failed, for lack of this. `is_news`: less is left than was known, or asked for from
     /// now on.
     fn fail(&mut self, lack: Lack, is_news: bool, failure: Failure<E>) {

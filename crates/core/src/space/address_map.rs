@@ -22,8 +22,7 @@ pub(crate) struct AddressMap {
     heads: Vec<BlockIndex>,
     /// One less than that many, which is a power of two.
     mask: usize,
-    /// How many blocks it leads to.
-    pub(super) len: usize,
+    len: usize,
 }
 
 impl Default for AddressMap {
@@ -77,6 +76,10 @@ impl AddressMap {
         None
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
     /// Begins one more chain, so that on average a chain has at most one block.
     #[cold]
     #[inline(never)]
@@ -115,7 +118,7 @@ mod tests {
                 index
             })
             .collect();
-        assert_eq!((map.len, map.heads.len()), (count as usize, count as usize));
+        assert_eq!((map.len(), map.heads.len()), (count as usize, count as usize));
         assert_eq!(map.mask + 1, 8 * BUCKETS_MIN);
         for n in 0..count {
             assert_eq!(map.find(&blocks, address(n)), Some(indices[n as usize]));
@@ -125,7 +128,7 @@ mod tests {
             map.remove(&mut blocks, indices[n as usize]);
             assert_eq!(map.find(&blocks, address(n)), None);
         }
-        assert_eq!(map.len, 0);
+        assert_eq!(map.len(), 0);
         assert!(map.heads.iter().all(|head| head.is_none()));
     }
 

@@ -14,8 +14,7 @@ pub(crate) struct Blocks {
     table: Vec<Block>,
     /// The chain of spare slots.
     spare: BlockIndex,
-    /// How many blocks are in use.
-    pub(super) len: usize,
+    len: usize,
 }
 
 impl Default for Blocks {
@@ -131,6 +130,11 @@ impl Blocks {
         self.table.len()
     }
 
+    /// Blocks in use.
+    pub(crate) const fn len(&self) -> usize {
+        self.len
+    }
+
     /// Cuts a block: it keeps its low `bytes`, and the rest becomes a block of its own after it.
     /// The rest copies the block's fields; where both are filed is the caller's business.
     #[inline]
@@ -242,7 +246,7 @@ pub(crate) mod tests {
         blocks.absorb_next(first);
         assert_eq!(chain(&blocks, first), (0, 3072, BlockIndex::NONE, third, 7));
         assert_eq!(chain(&blocks, third), (3072, 1024, first, BlockIndex::NONE, 3));
-        assert_eq!((blocks.len, blocks.capacity()), (2, 3));
+        assert_eq!((blocks.len(), blocks.capacity()), (2, 3));
         // The slot of the joined block is the next to be used.
         assert_eq!(blocks.insert(unfiled(8192, 512)), second);
     }
@@ -265,7 +269,7 @@ pub(crate) mod tests {
             assert_eq!(blocks.absorb_previous(whole), first);
             let joined = blocks[whole];
             assert_eq!((joined.range(), joined.free_after), (before.range(), 7));
-            assert_eq!((blocks.len, blocks.capacity()), (2, 3));
+            assert_eq!((blocks.len(), blocks.capacity()), (2, 3));
         }
     }
 }

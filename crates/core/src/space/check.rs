@@ -22,7 +22,7 @@ impl Space {
     }
 
     pub(crate) fn check_i1_blocks_tile_their_segment(&self) -> Result<Tiles, Broken> {
-        let mut tiles = Vec::with_capacity(self.blocks.len);
+        let mut tiles = Vec::with_capacity(self.blocks.len());
         for (number, segment) in self.segments.iter() {
             let mut address = segment.address;
             let mut previous = BlockIndex::NONE;
@@ -41,8 +41,8 @@ impl Space {
             let end = segment.address + segment.bytes;
             hold(1, address == end, || format!("blocks end at {address:#x}, not at {end:#x}"))?;
         }
-        hold(1, tiles.len() == self.blocks.len, || {
-            format!("{} blocks in segments, {} in the table", tiles.len(), self.blocks.len)
+        hold(1, tiles.len() == self.blocks.len(), || {
+            format!("{} blocks in segments, {} in the table", tiles.len(), self.blocks.len())
         })?;
         Ok(tiles)
     }
@@ -136,8 +136,8 @@ impl Space {
             hold(6, may || found != Some(index), || format!("{block:?} is in the map"))?;
             mapped += usize::from(found == Some(index));
         }
-        hold(6, mapped == self.map.len, || {
-            format!("{mapped} blocks are in the map, which counts {}", self.map.len)
+        hold(6, mapped == self.map.len(), || {
+            format!("{mapped} blocks are in the map, which counts {}", self.map.len())
         })
     }
 

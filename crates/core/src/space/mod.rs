@@ -149,9 +149,7 @@ impl Space {
         assert!(address > 0 && address.is_multiple_of(QUANTUM), "a segment begins in a quantum");
         assert!(address.checked_add(bytes).is_some(), "a segment has no end");
         let kind = self.list(list).kind;
-        let first = BlockIndex::NONE;
-        let segment = Segment { kind, address, bytes, list, first, is_window };
-        let segment = self.segments.insert(segment);
+        let segment = self.segments.insert(Segment::new(kind, address, bytes, list, is_window));
         let index = self.blocks.insert(Block::claimed(address, bytes, segment, list, is_window));
         self.segments[segment].first = index;
         index

@@ -26,6 +26,18 @@ pub(crate) struct Segment {
     pub(crate) is_window: bool,
 }
 
+impl Segment {
+    pub(crate) const fn new(
+        kind: SegmentKind,
+        address: u64,
+        bytes: u64,
+        list: ListIx,
+        is_window: bool,
+    ) -> Self {
+        Self { kind, address, bytes, list, first: BlockIndex::NONE, is_window }
+    }
+}
+
 /// All segments of a heap, also by address.
 ///
 /// A segment that a plan gives back leaves the address order when the plan is made: from then on
@@ -143,15 +155,11 @@ impl IndexMut<SegmentIx> for Segments {
 mod tests {
     use super::*;
 
-    fn segment(kind: SegmentKind, address: u64, bytes: u64) -> Segment {
-        let (list, first) = (ListIx(0), BlockIndex::NONE);
-        Segment { kind, address, bytes, list, first, is_window: false }
-    }
-
     fn segments() -> (Segments, [SegmentIx; 3]) {
         let mut segments = Segments::default();
-        let indices = [4096, 1024, 8192]
-            .map(|address| segments.insert(segment(SegmentKind::Plain, address, 1024)));
+        let indices = [4096, 1024, 8192].map(|address| {
+            segments.insert(Segment::new(SegmentKind::Plain, address, 1024, ListIx(0), false))
+        });
         (segments, indices)
     }
 
@@ -179,7 +187,7 @@ mod tests {
         let (mut segments, [at_4096, at_1024, at_8192]) = segments();
         segments.withdraw(at_4096);
         segments.withdraw(at_1024);
-        let next = segments.insert(segment(SegmentKind::Mapped, 4096, 512));
+        let next = segments.insert(Segment::new(SegmentKind::Mapped, 4096, 512, ListIx(0), false));
         assert_eq!(segments.containing(4096), Some(next));
         assert_eq!(segments.iter().count(), 4);
         segments.restore(at_1024);
@@ -187,7 +195,7 @@ mod tests {
         let order: Vec<SegmentIx> = segments.in_address_order().map(|(index, _)| index).collect();
         assert_eq!(order, [at_1024, next, at_8192]);
         // The slot of the removed one is used again.
-        let again = segments.insert(segment(SegmentKind::Plain, 0, 512));
+        let again = segments.insert(Segment::new(SegmentKind::Plain, 0, 512, ListIx(0), false));
         assert_eq!(again, at_4096);
     }
 }

@@ -145,6 +145,7 @@ impl Stock<'_> {
         self.pieces.get_mut(at)
     }
 
+    /// All pieces.
     pub(super) fn all(&mut self) -> &[Picked] {
         while self.piece(self.pieces.len()).is_some() {}
         &self.pieces

@@ -28,6 +28,7 @@ impl PageAddr {
         (self.segment.index() as u64) << 32 | u64::from(self.page)
     }
 
+    /// The page after it.
     pub(super) const fn next(self) -> Self {
         Self { page: self.page + 1, ..self }
     }
@@ -58,6 +59,7 @@ struct Granule {
     /// By which calls others know its handle, too, as bits: if by any, it is the memory of its
     /// addresses for as long as it exists.
     shared_by: u8,
+    /// It is the host's memory.
     is_on_host: bool,
 }
 
@@ -154,6 +156,11 @@ impl Granules {
         usize::from(self.table[id.index()].before)
     }
 
+    /// How many granules of a handle follow where it was cut before this one; 0 where one begins.
+    pub(crate) fn after(&self, id: GranuleId) -> usize {
+        usize::from(self.cut(id).1)
+    }
+
     /// How many granules its handle has on either side of a cut before a granule; 0 and 0 where a
     /// handle begins.
     #[inline]
@@ -202,6 +209,7 @@ impl Granules {
         self.on_host.push(id);
     }
 
+    /// Whether a granule is the host's memory.
     pub(crate) fn is_on_host(&self, id: GranuleId) -> bool {
         self.table[id.index()].is_on_host
     }
@@ -263,6 +271,7 @@ impl Granules {
         self.vacant[granules].push(id);
     }
 
+    /// What a granule is.
     #[inline]
     pub(crate) fn state(&self, id: GranuleId) -> GranuleState {
         self.table[id.index()].state

@@ -81,6 +81,7 @@ impl PageTable {
         }
     }
 
+    /// Size of a granule.
     pub(crate) const fn granule_bytes(&self) -> u64 {
         self.granule_bytes
     }

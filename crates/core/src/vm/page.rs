@@ -19,6 +19,7 @@ pub(crate) struct Return {
     pub(super) page: PageAddr,
     /// The addresses.
     pub(crate) home: Range<u64>,
+    /// The block.
     pub(crate) block: BlockIndex,
 }
 

@@ -17,7 +17,7 @@ pub(crate) struct Span<'a> {
     pub(super) addresses: Range<u64>,
 }
 
-/// What of a range lies between others, which are in order and overlap it.
+/// What of a range lies between ranges within it, which are in order.
 pub(crate) fn between(
     whole: &Range<u64>,
     within: impl Iterator<Item = Range<u64>> + Clone,
@@ -98,7 +98,7 @@ impl<'a> Span<'a> {
         if whole.is_empty() {
             return;
         }
-        if pins.is_empty() { tell(whole) } else { pins.free_of(whole).into_iter().for_each(tell) }
+        if pins.is_empty() { tell(whole) } else { pins.free_of(whole).for_each(tell) }
     }
 
     /// What of a free block of a window can go home now that `freed` of it became so: whole handles
@@ -113,7 +113,7 @@ impl<'a> Span<'a> {
         if start >= end {
             return Vec::new();
         }
-        self.table.pins.free_of(start..end)
+        self.table.pins.free_of(start..end).collect()
     }
 
     /// The handles that it touches.
@@ -208,6 +208,7 @@ impl<'a> Span<'a> {
 
     // Pins.
 
+    /// Whether anything of it is pinned.
     pub(crate) fn is_pinned(&self) -> bool {
         self.table.pins.touch(self.addresses.clone())
     }

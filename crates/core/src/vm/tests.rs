@@ -5,7 +5,7 @@ use crate::broken::Broken;
 use crate::id::{ListIx, SegmentIx};
 use crate::plan::Step;
 use crate::policy::SegmentKind;
-use crate::space::block::{Block, BlockIndex};
+use crate::space::block::Block;
 use crate::space::segment::{Segment, Segments};
 
 impl PageTable {
@@ -40,8 +40,7 @@ const GRANULE: u64 = 2 << 20;
 fn sample() -> (PageTable, Segments, Block) {
     let (mut table, mut segments) = (PageTable::new(GRANULE), Segments::default());
     let (address, bytes, list) = (16 * GRANULE, 8 * GRANULE, ListIx(0));
-    let (kind, first) = (SegmentKind::Mapped, BlockIndex::NONE);
-    let segment = Segment { kind, address, bytes, list, first, is_window: false };
+    let segment = Segment::new(SegmentKind::Mapped, address, bytes, list, false);
     let ix = segments.insert(segment);
     table.add_segment(ix, address, false);
     (table, segments, Block::claimed(address, bytes, ix, list, false))

@@ -99,7 +99,7 @@ impl Span<'_> {
                 // A handle is taken as a whole.
                 let after = pages.granule(first + granules);
                 if let Some(MappedRun { pages, to: Target::Hit(_) }) = fit.runs.last_mut() {
-                    *pages += after.map_or(0, |id| usize::from(table.granules.cut(id).1));
+                    *pages += after.map_or(0, |id| table.granules.after(id));
                 }
                 return Some(fit);
             }
