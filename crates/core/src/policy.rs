@@ -229,8 +229,8 @@ pub(crate) const ROOM_FOR_MOVES_BYTES: u64 = SHARED_HANDLE_BYTES;
 pub(crate) const LEFT_PER_STAYING_HANDLE: u64 = 128;
 
 /// How many granules new handles for a request get in a heap that holds so much: all that it makes
-/// the heap grow by, but no more than a share of what is left. Small blocks would hold large handles
-/// up, and so would all blocks where memory is preferred and nothing moves.
+/// the heap grow by, but no more than a share of what is left. Small blocks would hold large
+/// handles up, and so would all blocks where memory is preferred and nothing moves.
 pub(crate) fn handle_granules(
     class: SizeClass,
     prefer: Prefer,

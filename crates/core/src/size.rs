@@ -44,6 +44,16 @@ pub enum SizeError {
     },
 }
 
+/// What of a range lies between others, which are in order and overlap it.
+pub(crate) fn between(
+    whole: &Range<u64>,
+    within: impl Iterator<Item = Range<u64>> + Clone,
+) -> Vec<Range<u64>> {
+    let starts = std::iter::once(whole.start).chain(within.clone().map(|range| range.end));
+    let ends = within.map(|range| range.start).chain(std::iter::once(whole.end));
+    starts.zip(ends).map(|(start, end)| start..end).filter(|range| !range.is_empty()).collect()
+}
+
 /// Rounds up to a multiple of a power of two; `None` if that leaves `u64`.
 #[inline]
 pub const fn round_up(bytes: u64, multiple: u64) -> Option<u64> {

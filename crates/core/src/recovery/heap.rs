@@ -76,7 +76,7 @@ impl Heap {
                 return Next::CollectFences;
             }
             let most_bytes = self.headroom.most_for_one_bytes(&self.stats, miss.look);
-            let own_bytes = self.own_bytes_beside_others(miss);
+            let own_bytes = own_bytes_beside_others(self, miss);
             if let Some(next) = miss.go_on(&mut self.stats, most_bytes, own_bytes) {
                 return next;
             }
@@ -106,24 +106,6 @@ impl Heap {
                 Err(error) => miss.stage = Stage::Refused(error.into()),
             }
         }
-    }
-
-    /// How many unused bytes serve a refused request where they are, if others would give what it
-    /// lacks beside them.
-    fn own_bytes_beside_others<E>(&self, miss: &Miss<E>) -> Option<u64> {
-        let refusal = match &miss.stage {
-            Stage::Refused(refusal) | Stage::Climbing(_, refusal) => refusal,
-            _ => return None,
-        };
-        let offered_bytes = self.headroom.offered_bytes();
-        let is_fresh = miss.look == Look::Fresh && matches!(refusal, Refusal::Device);
-        if !is_fresh || !miss.asks_neighbours || offered_bytes == 0 {
-            return None;
-        }
-        let own_bytes = self.unused_bytes();
-        let at_hand_bytes = own_bytes.saturating_add(self.headroom.told_left_bytes(&self.stats));
-        let lacking_bytes = miss.bytes.checked_sub(at_hand_bytes)?;
-        (1..=offered_bytes).contains(&lacking_bytes).then_some(own_bytes)
     }
 
     /// Takes back a plan for a miss: done, with the address that a `Reserve` or `Malloc` step gave,
@@ -165,6 +147,24 @@ impl Heap {
             }
         }
     }
+}
+
+/// How many unused bytes serve a refused request where they are, if others would give what it
+/// lacks beside them.
+fn own_bytes_beside_others<E>(heap: &Heap, miss: &Miss<E>) -> Option<u64> {
+    let refusal = match &miss.stage {
+        Stage::Refused(refusal) | Stage::Climbing(_, refusal) => refusal,
+        _ => return None,
+    };
+    let offered_bytes = heap.headroom.offered_bytes();
+    let is_fresh = miss.look == Look::Fresh && matches!(refusal, Refusal::Device);
+    if !is_fresh || !miss.asks_neighbours || offered_bytes == 0 {
+        return None;
+    }
+    let own_bytes = heap.unused_bytes();
+    let at_hand_bytes = own_bytes.saturating_add(heap.headroom.told_left_bytes(&heap.stats));
+    let lacking_bytes = miss.bytes.checked_sub(at_hand_bytes)?;
+    (1..=offered_bytes).contains(&lacking_bytes).then_some(own_bytes)
 }
 
 /// Whether a plan creates memory that moves need as room, or while some is to come back from the

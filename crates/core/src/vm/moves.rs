@@ -12,10 +12,10 @@ use std::ops::Range;
 use super::PageTable;
 use super::granule::{GranuleState, PageAddr};
 use super::handles::HandleAt;
-use super::span::{Span, between};
+use super::span::Span;
 use crate::plan::{Place, Step};
 use crate::policy;
-use crate::size::push_range;
+use crate::size::{between, push_range};
 
 /// A handle that may move.
 #[derive(Clone, Debug)]

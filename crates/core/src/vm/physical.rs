@@ -69,6 +69,7 @@ impl PageTable {
     /// Names new handles for the granules that are missing, as few as hold them.
     fn name_handles(&mut self, new: &NewPhysical) -> Vec<GranuleId> {
         let most = usize::from(new.most);
+        assert!(most > 0, "handles have no granules");
         let sizes = (0..new.missing).step_by(most).map(|at| most.min(new.missing - at));
         sizes.map(|size| self.granules.name(size as u16)).collect()
     }

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use super::PageTable;
 use super::granule::{GranuleState, PageAddr};
-use crate::size::{push_range, round_down, whole_units};
+use crate::size::{between, push_range, round_down, whole_units};
 use crate::space::block::{Block, BlockIndex};
 
 /// Addresses of one mapped segment.
@@ -15,16 +15,6 @@ pub(crate) struct Span<'a> {
     pub(super) table: &'a PageTable,
     pub(super) segment: SegmentIx,
     pub(super) addresses: Range<u64>,
-}
-
-/// What of a range lies between ranges within it, which are in order.
-pub(crate) fn between(
-    whole: &Range<u64>,
-    within: impl Iterator<Item = Range<u64>> + Clone,
-) -> Vec<Range<u64>> {
-    let starts = std::iter::once(whole.start).chain(within.clone().map(|range| range.end));
-    let ends = within.map(|range| range.start).chain(std::iter::once(whole.end));
-    starts.zip(ends).map(|(start, end)| start..end).filter(|range| !range.is_empty()).collect()
 }
 
 impl PageTable {
