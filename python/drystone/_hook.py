@@ -23,7 +23,10 @@ START = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_start")
 def environment(
     given: Mapping[str, str], options: str | None, route: str | None = None,
 ) -> dict[str, str]:
-    """The environment of a program that is to run with Drystone, and of all it starts."""
+    """The environment of a program that is to run with Drystone, and of all it starts: as it is, if
+    that says no."""
+    if given.get(ENABLE) == "0":
+        return dict(given)
     # An empty entry is the folder that the program runs in, unless there is nothing else.
     others = given["PYTHONPATH"].split(os.pathsep) if given.get("PYTHONPATH") else []
     paths = os.pathsep.join(dict.fromkeys([START, *others]))

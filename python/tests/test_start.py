@@ -85,6 +85,14 @@ class Started(unittest.TestCase):
                       "env", "A=b", sys.executable, script)
         self.assertIn("limit of 1.00 GiB", text)
 
+    def test_a_variable_switches_it_off_where_the_command_stays(self):
+        code = "import json, os; print(json.dumps([os.environ.get('PYTHONPATH'), 'drystone']))"
+        start = "import drystone.__main__ as m; m.run()"
+        off = answer(sys.executable, "-c", start, sys.executable, "-c", code, DRYSTONE_ENABLE="0")
+        on = answer(sys.executable, "-c", start, sys.executable, "-c", code)
+        self.assertIn("_start", on[0])
+        self.assertNotIn("_start", off[0] or "")
+
     def test_a_wrong_option_is_told_before_anything_runs(self):
         done = run(sys.executable, "-m", "drystone", "--conf", "limti:1", "nothing.py")
         self.assertEqual(done.returncode, 1)
