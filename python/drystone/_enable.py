@@ -6,6 +6,7 @@ PyTorch's allocator can be changed once, and not back.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 from collections.abc import Mapping
@@ -87,14 +88,33 @@ def enable(
     _write_metrics(os.environ.get("DRYSTONE_METRICS"))
 
 
-def _write_metrics(file: str | None) -> None:
-    """Writes a server's metrics to a file every ten seconds, with no call in its code."""
-    if file:
-        from ._monitor import Monitor
-        try:
-            Monitor(10.0, None, file.replace("%p", str(os.getpid())), None, "")
-        except DrystoneError as error:
-            tell(f"no metrics are written: {error}")
+def _write_metrics(pattern: str | None) -> None:
+    """Writes a server's metrics to a file every ten seconds, with no call in its code; in forked
+    children, too. The file goes with the process."""
+    if pattern:
+        _watch(pattern)
+        os.register_at_fork(after_in_child=lambda: _watch(pattern))
+
+
+def _watch(pattern: str) -> None:
+    import atexit
+    import logging
+
+    from ._monitor import Monitor
+    process = os.getpid()
+    file = pattern.replace("%p", str(process))
+
+    def remove() -> None:
+        with contextlib.suppress(OSError):
+            if os.getpid() == process:
+                os.unlink(file)
+    # Before the monitor's own, which ends it: the last comes first.
+    atexit.register(remove)
+    try:
+        # A logger of its own, with no handler: nobody asked for lines.
+        Monitor(10.0, logging.Logger("drystone", logging.WARNING), file, None, "")
+    except Exception as error:
+        tell(f"no metrics are written: {error}")
 
 
 def _compiled(torch: ModuleType, is_needed: bool) -> ctypes.CDLL | None:

@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use drystone_interpose::Hook;
 use drystone_process::barrier::barrier;
 use drystone_process::registered::{self, Held, Registered};
+use drystone_process::registry;
 
 use crate::place;
 
@@ -167,10 +168,16 @@ macro_rules! registrations {
     };
 }
 
-/// Memory that is about to be registered.
+/// Memory that is about to be registered. NCCL and NVSHMEM take it for one allocation: it is made
+/// one handle, if it can be, while it is not held yet.
 #[inline(never)]
-fn hold(start: u64, bytes: u64) -> Option<Held> {
-    barrier(None, || Held::new(start..start.saturating_add(bytes)))
+fn hold(library: &'static str, start: u64, bytes: u64) -> Option<Held> {
+    barrier(None, || {
+        if matches!(library, "nccl" | "nvshmem") {
+            registry::in_use().find_map(|device| device.allocator.make_whole(start));
+        }
+        Held::new(start..start.saturating_add(bytes))
+    })
 }
 
 /// Keeps what was registered by a name, unless it was not.
@@ -221,7 +228,7 @@ fn end(taken: Vec<Registered>, is_done: bool) {
 macro_rules! registers {
     ($library:literal, $call:expr, $do:expr, |$result:pat_param|
         [$address:expr, $bytes:expr, $name:expr, $owner:expr]) => {{
-        let held = hold($address as u64, $bytes as u64);
+        let held = hold($library, $address as u64, $bytes as u64);
         let answer = $do();
         let $result = answer;
         keep(held, ($library, $call), $name, $owner);

@@ -51,6 +51,14 @@ impl Shared {
     }
 }
 
+/// Adds a part after others, joined with the last where that goes on in the same page.
+fn push_part(parts: &mut Vec<Part>, range: Range<u64>, page: u64) {
+    match parts.last_mut().filter(|last| last.1 == page && last.0.end == range.start) {
+        Some(last) => last.0.end = range.end,
+        None => parts.push((range, page)),
+    }
+}
+
 /// Whether nothing is in use in both of two granules.
 fn fit(one: &[Part], other: &[Part]) -> bool {
     one.iter().all(|(range, _)| {
@@ -92,20 +100,23 @@ impl Compaction<'_> {
         let granule_bytes = self.heap.vm.granule_bytes();
         let mut wanted = bytes.div_ceil(granule_bytes);
         let mut first = None;
-        let mut left: Vec<(&Shared, Vec<Part>)> =
-            all.iter().map(|one| (one, one.in_use.clone())).collect();
+        // Each with all that would be in use of it by then.
+        let mut left: Vec<(&Shared, Vec<Part>, u64)> =
+            all.iter().map(|one| (one, one.in_use.clone(), one.used_bytes)).collect();
         while wanted > 0 {
-            let (guest, mut in_use) = left.pop()?;
-            let fits = |(host, other): &&mut (&Shared, Vec<Part>)| {
-                host.whose == guest.whose && fit(&in_use, other)
+            let (guest, mut in_use, bytes) = left.pop()?;
+            let fits = |(host, other, used_bytes): &&mut (&Shared, Vec<Part>, u64)| {
+                host.whose == guest.whose
+                    && *used_bytes + bytes <= granule_bytes
+                    && fit(&in_use, other)
             };
-            let key = |(host, other): &&mut (&Shared, Vec<Part>)| {
-                let used_bytes = other.iter().map(|(range, _)| range.end - range.start);
-                (host.is_alone(granule_bytes), used_bytes.sum::<u64>())
+            let key = |(host, _, used_bytes): &&mut (&Shared, Vec<Part>, u64)| {
+                (host.is_alone(granule_bytes), *used_bytes)
             };
-            if let Some((host, other)) = left.iter_mut().filter(fits).max_by_key(key) {
+            if let Some((host, other, used_bytes)) = left.iter_mut().filter(fits).max_by_key(key) {
                 other.append(&mut in_use);
                 other.sort_by_cached_key(|part| part.0.start);
+                *used_bytes += bytes;
                 first = first.or(Some((guest, *host)));
                 wanted -= 1;
             }
@@ -159,13 +170,13 @@ impl Compaction<'_> {
             let addresses = page..page + vm.granule_bytes();
             for block in space.within(&addresses).into_iter().map(|index| &space.blocks[index]) {
                 let from = block.address.max(page) - page;
-                let part = (from..block.end().min(addresses.end) - page, page);
+                let range = from..block.end().min(addresses.end) - page;
                 match block.state {
-                    BlockState::Free => free.push(part),
+                    BlockState::Free => free.push((range, page)),
                     BlockState::Live
                     | BlockState::Pending
                     | BlockState::Quarantined
-                    | BlockState::Claimed => in_use.push(part),
+                    | BlockState::Claimed => push_part(&mut in_use, range, page),
                     BlockState::Meshed => {}
                     _ => return None,
                 }
@@ -176,7 +187,9 @@ impl Compaction<'_> {
         let used_bytes = in_use.iter().map(|(range, _)| range.end - range.start).sum();
         let list = space.list(space.segments[segment].list);
         let whose = (list.pool.index(), list.class as usize);
-        (used_bytes > 0).then_some(Shared { of, in_use, free, used_bytes, whose })
+        let is_quick = in_use.len() <= policy::TARGETS_OF_A_MOVE;
+        let may = used_bytes > 0 && is_quick;
+        may.then_some(Shared { of, in_use, free, used_bytes, whose })
     }
 
     /// Plans to let the pages of a granule share another one.
@@ -278,7 +291,9 @@ impl Trim<'_> {
     pub(super) fn unsharing(heap: &mut Heap) -> Option<Plan> {
         let mut trim = Trim::of(heap, Whose::All);
         for mesh in Mesh::all(&trim.heap.vm) {
-            trim.claim_guest(mesh);
+            if !trim.is_full() {
+                trim.claim_guest(mesh);
+            }
         }
         (!trim.releases.is_empty()).then(|| trim.into_plan())
     }

@@ -78,7 +78,7 @@ impl<'a> Trim<'a> {
     }
 
     /// Whether this plan gives back as much as one does.
-    const fn is_full(&self) -> bool {
+    pub(super) const fn is_full(&self) -> bool {
         self.releases.len() >= RELEASED_AT_ONCE
     }
 

@@ -8,13 +8,14 @@
 //! could never be one, so it goes along, where that is no large move. Every byte stays behind its
 //! address, free ones too, and no block changes what it is. What the move takes is created first,
 //! as for any other move, and what it leaves over goes back. A block stays as it is while it is
-//! pinned, in the host's memory, of a private pool or in a window, while others have any of it, or
-//! where there is no room.
+//! pinned, in the host's memory, of a private pool or in a window, while others have any of it, where
+//! there is no room, or if it is too large to be copied in one hold.
 
 use std::ops::Range;
 
 use super::Heap;
 use super::compact::Compaction;
+use super::trim::Trim;
 use crate::error::FreeError;
 use crate::plan::{Intent, Plan};
 use crate::policy::{self, SegmentKind};
@@ -63,8 +64,16 @@ impl<'a> Whole<'a> {
         Ok(handles)
     }
 
+    /// Whether the memory there is shared already.
+    pub fn is_kept(self, address: u64) -> bool {
+        let block = self.block(address).map(|index| self.heap.space.blocks[index].segment);
+        block.is_ok_and(|segment| self.heap.vm.span(segment, address..address + 1).is_shared())
+    }
+
     /// The device was looked at: so much of it is free.
-    pub const fn note_free(self, free_bytes: u64) {
+    pub fn note_free(self, free_bytes: u64) {
+        // Room is kept for what is in the host's memory.
+        let free_bytes = free_bytes.saturating_sub(self.heap.vm.figures().on_host_bytes);
         self.heap.headroom.note_look(&mut self.heap.stats, free_bytes);
     }
 
@@ -80,7 +89,12 @@ impl<'a> Whole<'a> {
         if !self.heap.config().remaps || !is_open || block.is_window {
             return None;
         }
-        let around = vm.span(block.segment, around(space, block.range(), vm.granule_bytes()));
+        let own = vm.under(block);
+        if own.is_pinned() || block.bytes > policy::WHOLE_MAX_BYTES {
+            return None;
+        }
+        let addresses = around(space, block.range(), vm.granule_bytes());
+        let around = vm.span(block.segment, addresses.clone());
         let handles = around.handles();
         let is_torn = |edge| over(space, edge).is_some();
         let is_one = match handles[..] {
@@ -90,8 +104,9 @@ impl<'a> Whole<'a> {
         if is_one {
             return None;
         }
-        let (own, has_windows) = (vm.under(block), around.has_windows());
-        let is_small = handles.len() <= policy::TARGETS_OF_A_MOVE;
+        let has_windows = around.has_windows();
+        let is_small = handles.len() <= policy::TARGETS_OF_A_MOVE
+            && addresses.end - addresses.start <= policy::WHOLE_MAX_BYTES;
         let is_apart = own.handles().len() > 1;
         let spans = [is_small.then_some(around), is_apart.then_some(own)];
         let has_room = |one: &Sparse| one.bytes_to_create(vm) <= room_bytes;
@@ -99,9 +114,22 @@ impl<'a> Whole<'a> {
         let Self { heap } = self;
         match joined {
             Some(joined) => Compaction::of(heap).plan_sparse(&joined, index),
-            None if has_windows => heap.plan_eviction(),
+            None if has_windows => Self { heap }.plan_unmapping(addresses),
             None => None,
         }
+    }
+
+    /// Plans to unmap idle windows that lead to addresses; `None` if there are none.
+    fn plan_unmapping(self, addresses: Range<u64>) -> Option<Plan> {
+        let Self { heap } = self;
+        let Heap { space, vm, streams, .. } = &*heap;
+        let windows = space.idle_windows.iter().map(|(_, index)| index);
+        let over = windows.filter(|&index| streams.is_complete(space, index));
+        let spans = over.map(|index| (index, vm.under(&space.blocks[index])));
+        let leading = spans.filter(|(_, span)| span.leads_to_any(std::slice::from_ref(&addresses)));
+        let evicted: Vec<_> = leading.map(|(index, span)| (index, span.mapped_ranges())).collect();
+        evicted.iter().for_each(|&(index, _)| heap.windows().take_idle(index));
+        (!evicted.is_empty()).then(|| Trim::unmapping(heap, evicted))
     }
 
     /// Plans to give back what a move left over.

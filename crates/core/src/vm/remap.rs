@@ -110,12 +110,24 @@ impl PageTable {
         (picked, 0)
     }
 
-    /// Picks handles for so many bytes, the largest first: of sizes that divide one another, no
-    /// other order fills more. Returns how many bytes they leave.
+    /// Picks handles for so many bytes, the largest first, or the largest but some: where 64 and 64
+    /// fill 128, 112 would leave a rest. Returns how many bytes they leave.
     fn pick_by_size(&self, bytes: u64, stock: &[Picked], picked: &mut Vec<Picked>) -> u64 {
         let mut handles: Vec<Picked> = stock.iter().flat_map(|piece| self.handles(piece)).collect();
         let size = |handle: &Picked| handle.range.end - handle.range.start;
         handles.sort_by_key(|handle| Reverse(size(handle)));
+        let take =
+            |left, handle: &Picked| left - if size(handle) <= left { size(handle) } else { 0 };
+        let (mut best, mut first, mut at) = (u64::MAX, 0, 0);
+        while let Some(largest) = handles.get(at).filter(|_| best > 0) {
+            let left = handles[at..].iter().fold(bytes, take);
+            if left < best {
+                (best, first) = (left, at);
+            }
+            let is_as_large = |handle: &&Picked| size(handle) == size(largest);
+            at += handles[at..].iter().take_while(is_as_large).count();
+        }
+        handles.drain(..first);
         let mut left = bytes;
         handles.retain(|handle| {
             let fits = size(handle) <= left;

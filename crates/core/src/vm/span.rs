@@ -198,6 +198,13 @@ impl<'a> Span<'a> {
 
     // Pins.
 
+    /// Whether others have the handle that it begins in.
+    pub(crate) fn is_shared(&self) -> bool {
+        let page = self.table.page_at(self.segment, self.addresses.start);
+        let granule = self.table.pages(self.segment).granule(page);
+        granule.is_some_and(|id| self.table.granules.is_shared(id))
+    }
+
     /// Whether anything of it is pinned.
     pub(crate) fn is_pinned(&self) -> bool {
         self.table.pins.touch(self.addresses.clone())

@@ -67,6 +67,10 @@ impl Engine {
         if before == 0 || self.executor.calling_out.refuse_within().is_err() {
             return None;
         }
+        let is_shared = || heap.change(|heap| Whole::of(heap).is_kept(address)).unwrap_or(false);
+        if before == 1 && is_shared() {
+            return Some(Behind { handles: 1, stays: None });
+        }
         let _growth = self.growth.lock();
         let is_captured = || self.executor.refuse_in_capture(Call::Hold).is_err();
         let mut stays = self.stays(Captured::None);

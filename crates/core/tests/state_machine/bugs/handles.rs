@@ -1,6 +1,6 @@
 //! Handles of several granules: larger ones where more is left, remapped and given back whole.
 
-use drystone_core::{CrossStream, StateMachine, StreamId};
+use drystone_core::{Captured, CrossStream, Prefer, StateMachine, StreamId};
 
 use super::{GRANULE, world};
 use crate::world::{Fate, Setup, World};
@@ -169,4 +169,22 @@ fn i16_a_pin_keeps_all_of_its_handle() {
     world.verify_pins();
     world.unpin_all();
     world.finish();
+}
+
+/// Of free handles of any size the largest do not always fill a request best.
+#[test]
+fn a_request_that_two_of_three_handles_hold_is_served() {
+    for captured in [Captured::None, Captured::Other] {
+        let bytes = 272 << 20;
+        let setup = Setup { left_per_handle: 1, capacity_bytes: bytes, ..Setup::default() };
+        let setup = Setup { device_bytes: bytes, prefer: Prefer::Balanced, ..setup };
+        let mut world = World::new(&setup);
+        let stream = world.reference.streams[0];
+        let sizes = [64, 16, 112, 16, 64].map(|mib| mib << 20);
+        let blocks = sizes.map(|bytes| world.allocate(stream, bytes).unwrap());
+        [0, 2, 4].into_iter().for_each(|at| world.free(blocks[at]));
+        world.synchronize(Fate::Complete);
+        let fate = (0, Fate::Complete);
+        assert!(world.allocate_with(0, stream, 128 << 20, captured, fate).is_some());
+    }
 }

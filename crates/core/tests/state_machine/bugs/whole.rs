@@ -154,3 +154,21 @@ fn what_is_freed_while_it_moves_is_free_afterwards() {
     assert_eq!(world.device.held_bytes(), 0);
     world.finish();
 }
+
+#[test]
+fn idle_windows_stay_where_the_block_cannot_move() {
+    let bytes = 6 * GRANULE;
+    let setup = Setup { capacity_bytes: bytes, device_bytes: bytes, ..Setup::default() };
+    let mut world = World::new(&setup);
+    let stream = world.reference.streams[0];
+    let blocks = [2, 1, 2, 1].map(|one| world.allocate(stream, one * GRANULE).unwrap());
+    world.free(blocks[0]);
+    world.free(blocks[2]);
+    let window = world.allocate(stream, 4 * GRANULE).unwrap();
+    world.free(window);
+    world.synchronize(Fate::Complete);
+    let block = world.allocate(stream, 2 * GRANULE).unwrap();
+    world.pin(block);
+    make_whole(&mut world, block);
+    assert_eq!((handles(&mut world, block), world.heap.remap_stats().aliases), (2, 4));
+}
