@@ -1,4 +1,4 @@
-"""Six programs of yet other kinds, recorded last, to judge the policy on what nobody tuned it for.
+"""Six programs of yet other kinds, recorded next, to judge the policy on what nobody tuned it for.
 
 Four of the six have several streams, one of these graphs.
 """
