@@ -210,7 +210,7 @@ const fn shared_handle_bytes(held_bytes: u64) -> u64 {
 /// In what unit the memory of a heap that holds so much grows, with handles of so many bytes: no
 /// more than a handle that small requests share is created beyond a request.
 pub(crate) fn growth_unit(handle_bytes: u64, held_bytes: u64) -> u64 {
-    handle_bytes.min(shared_handle_bytes(held_bytes))
+    1 << handle_bytes.min(shared_handle_bytes(held_bytes)).ilog2()
 }
 
 /// How far beyond a block of so many bytes that grows in place memory may lie that was free: the
@@ -255,7 +255,8 @@ pub(crate) fn handle_granules(
         }
     };
     let most_bytes = most_bytes.min(LARGE_HANDLE_MAX_BYTES);
-    (most_bytes.min(share_bytes) / granule_bytes).clamp(1, u64::from(u16::MAX)) as u16
+    let granules = (most_bytes.min(share_bytes) / granule_bytes).clamp(1, u64::from(u16::MAX));
+    granules as u16
 }
 
 /// How many idle windows a remap of so many granules looks at: 256 granules of them, or 16 windows.
