@@ -120,8 +120,9 @@ pub(crate) const fn move_price(handles: u64, granules: u64, is_away: bool) -> u6
 /// granule: those of which the least is to be copied. It takes some milliseconds.
 pub(crate) const PAGES_TO_MESH: usize = 1024;
 
-/// How many handles a move may map behind addresses in use, or a mesh may copy parts. By the dearest prices of
-/// `crates/lab/sim/src/cost.rs` streams stand still for 40 us for each, and for 2 ms at most.
+/// How many handles a move may map behind addresses in use, and how many parts a mesh may copy. By
+/// the dearest prices of `crates/lab/sim/src/cost.rs` streams stand still for 40 us for each, and
+/// for 2 ms at most.
 pub(crate) const TARGETS_OF_A_MOVE: usize = 48;
 
 /// How many bytes become one handle at most where a library takes them for one: they are copied in

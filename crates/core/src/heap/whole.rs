@@ -8,8 +8,8 @@
 //! could never be one, so it goes along, where that is no large move. Every byte stays behind its
 //! address, free ones too, and no block changes what it is. What the move takes is created first,
 //! as for any other move, and what it leaves over goes back. A block stays as it is while it is
-//! pinned, in the host's memory, of a private pool or in a window, while others have any of it, where
-//! there is no room, or if it is too large to be copied in one hold.
+//! pinned, in the host's memory, of a private pool or in a window, while others have any of it,
+//! where there is no room, or if it is too large to be copied in one hold.
 
 use std::ops::Range;
 
