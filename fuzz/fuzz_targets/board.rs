@@ -13,8 +13,9 @@ use libfuzzer_sys::fuzz_target;
 
 const DEVICE_BYTES: u64 = 1 << 30;
 const UNUSED_BYTES: u64 = 512 << 20;
-/// The largest handle that is unused: the smallest that is there may pass a wish.
-const UNIT_BYTES: u64 = 64 << 20;
+/// The largest handle that there can be, what others offer counted in: the smallest that is unused
+/// may pass a wish.
+const UNIT_BYTES: u64 = 128 << 20;
 
 struct World {
     allocator: Allocator,
