@@ -6,7 +6,7 @@
 //! `gather`: with what is free elsewhere. `search`: what there is for one. `free`: the way of a
 //! free. `windows`: where memory of windows goes, idle or home. `commit`: what becomes of a plan.
 //! `trim`: giving memory back; `giving`: so much and no more. `compact`: moving what is in the way;
-//! `mesh`: and two pages onto one granule; `whole`: into one handle.
+//! `mesh`: and pages onto one granule; `whole`: a block into one handle.
 //! `own_order`: what the program orders itself. `state_machine`: what it has in common with the
 //! driver's pools.
 //! Here: the state. Invariants are numbered I1.. and proved by

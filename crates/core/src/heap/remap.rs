@@ -19,6 +19,7 @@ use crate::space::block::BlockIndex;
 use crate::space::{Granted, Space};
 use crate::vm::Figures;
 use crate::vm::donors::Donors;
+use crate::vm::span::Span;
 
 impl Heap {
     /// Serves a request by a remap that takes no driver call, if one can be had at a glance.
@@ -72,13 +73,7 @@ impl Heap {
     /// Plans to unmap windows whose use is over, so many at once: for when the driver has no
     /// mappings left, or nearly none. `None` if there are none.
     pub(crate) fn plan_eviction(&mut self) -> Option<Plan> {
-        let is_over = |index: &BlockIndex| self.streams.is_complete(&self.space, *index);
-        let windows = self.space.idle_windows.iter().map(|(_, index)| index).filter(is_over);
-        let ranges = |index| (index, self.vm.under(&self.space.blocks[index]).mapped_ranges());
-        let mapped = windows.map(ranges).filter(|(_, ranges)| !ranges.is_empty());
-        let evicted: Vec<_> = mapped.take(RELEASED_AT_ONCE).collect();
-        evicted.iter().for_each(|&(index, _)| self.windows().take_idle(index));
-        (!evicted.is_empty()).then(|| Trim::unmapping(self, evicted))
+        plan_eviction_of(self, |span| !span.is_unmapped())
     }
 
     /// Plans to keep within the budget of mappings before a remap with so many more. Where no use
@@ -96,4 +91,20 @@ impl Heap {
             self.streams.plan_wait(&self.space, user, &[window], false)
         })
     }
+}
+
+/// Plans to unmap those of these windows whose use is over, so many at once. `None` if there are
+/// none.
+pub(super) fn plan_eviction_of(
+    heap: &mut Heap,
+    is_meant: impl Fn(&Span<'_>) -> bool,
+) -> Option<Plan> {
+    let is_over = |index: &BlockIndex| heap.streams.is_complete(&heap.space, *index);
+    let windows = heap.space.idle_windows.iter().map(|(_, index)| index).filter(is_over);
+    let spans = windows.map(|index| (index, heap.vm.under(&heap.space.blocks[index])));
+    let meant = spans.filter(|(_, span)| is_meant(span));
+    let ranges = meant.map(|(index, span)| (index, span.mapped_ranges()));
+    let evicted: Vec<_> = ranges.take(RELEASED_AT_ONCE).collect();
+    evicted.iter().for_each(|&(index, _)| heap.windows().take_idle(index));
+    (!evicted.is_empty()).then(|| Trim::unmapping(heap, evicted))
 }

@@ -15,7 +15,7 @@ use std::ops::Range;
 
 use super::Heap;
 use super::compact::Compaction;
-use super::trim::Trim;
+use super::remap::plan_eviction_of;
 use crate::error::FreeError;
 use crate::plan::{Intent, Plan};
 use crate::policy::{self, SegmentKind};
@@ -114,22 +114,11 @@ impl<'a> Whole<'a> {
         let Self { heap } = self;
         match joined {
             Some(joined) => Compaction::of(heap).plan_sparse(&joined, index),
-            None if has_windows => Self { heap }.plan_unmapping(addresses),
+            None if has_windows => {
+                plan_eviction_of(heap, |span| span.leads_to_any(std::slice::from_ref(&addresses)))
+            }
             None => None,
         }
-    }
-
-    /// Plans to unmap idle windows that lead to addresses; `None` if there are none.
-    fn plan_unmapping(self, addresses: Range<u64>) -> Option<Plan> {
-        let Self { heap } = self;
-        let Heap { space, vm, streams, .. } = &*heap;
-        let windows = space.idle_windows.iter().map(|(_, index)| index);
-        let over = windows.filter(|&index| streams.is_complete(space, index));
-        let spans = over.map(|index| (index, vm.under(&space.blocks[index])));
-        let leading = spans.filter(|(_, span)| span.leads_to_any(std::slice::from_ref(&addresses)));
-        let evicted: Vec<_> = leading.map(|(index, span)| (index, span.mapped_ranges())).collect();
-        evicted.iter().for_each(|&(index, _)| heap.windows().take_idle(index));
-        (!evicted.is_empty()).then(|| Trim::unmapping(heap, evicted))
     }
 
     /// Plans to give back what a move left over.

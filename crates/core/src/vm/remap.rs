@@ -130,9 +130,9 @@ impl PageTable {
         handles.drain(..first);
         let mut left = bytes;
         handles.retain(|handle| {
-            let fits = size(handle) <= left;
-            left -= if fits { size(handle) } else { 0 };
-            fits
+            let before = left;
+            left = take(left, handle);
+            left < before
         });
         picked.append(&mut handles);
         left

@@ -168,6 +168,15 @@ fn quarters() -> (World, StreamId, Vec<u64>) {
     (world, stream, kept)
 }
 
+/// The last block is freed, and all memory goes back.
+fn give_all_back(mut world: World, last: u64) {
+    world.free(last);
+    world.synchronize(Fate::Complete);
+    while world.trim(Fate::Complete) {}
+    assert_eq!(world.device.held_bytes(), 0);
+    world.finish();
+}
+
 #[test]
 fn four_pages_share_a_granule_and_leave_it_one_by_one() {
     for first in 0..4 {
@@ -184,11 +193,7 @@ fn four_pages_share_a_granule_and_leave_it_one_by_one() {
                 world.verify();
             }
         }
-        world.free(large);
-        world.synchronize(Fate::Complete);
-        while world.trim(Fate::Complete) {}
-        assert_eq!(world.device.held_bytes(), 0);
-        world.finish();
+        give_all_back(world, large);
     }
 }
 
@@ -221,11 +226,7 @@ fn shared_granules_meet_others() {
             while world.trim(Fate::Complete) {
                 world.verify();
             }
-            world.free(large);
-            world.synchronize(Fate::Complete);
-            while world.trim(Fate::Complete) {}
-            assert_eq!(world.device.held_bytes(), 0);
-            world.finish();
+            give_all_back(world, large);
         }
     }
 }

@@ -99,8 +99,8 @@ fn room_is_made_by_giving_back_what_is_unused_or_nothing_is_begun() {
     world.finish();
 }
 
-#[test]
-fn idle_windows_over_it_go_first() {
+/// A full world, in which a block is a window over two places.
+fn windowed() -> (World, StreamId, u64) {
     let bytes = 6 * GRANULE;
     let setup = Setup { capacity_bytes: bytes, device_bytes: bytes, ..Setup::default() };
     let mut world = World::new(&setup);
@@ -109,6 +109,12 @@ fn idle_windows_over_it_go_first() {
     world.free(blocks[0]);
     world.free(blocks[2]);
     let window = world.allocate(stream, 4 * GRANULE).unwrap();
+    (world, stream, window)
+}
+
+#[test]
+fn idle_windows_over_it_go_first() {
+    let (mut world, stream, window) = windowed();
     assert!(!world.make_whole(window, Fate::Complete), "it is mapped elsewhere");
     world.free(window);
     world.synchronize(Fate::Complete);
@@ -157,14 +163,7 @@ fn what_is_freed_while_it_moves_is_free_afterwards() {
 
 #[test]
 fn idle_windows_stay_where_the_block_cannot_move() {
-    let bytes = 6 * GRANULE;
-    let setup = Setup { capacity_bytes: bytes, device_bytes: bytes, ..Setup::default() };
-    let mut world = World::new(&setup);
-    let stream = world.reference.streams[0];
-    let blocks = [2, 1, 2, 1].map(|one| world.allocate(stream, one * GRANULE).unwrap());
-    world.free(blocks[0]);
-    world.free(blocks[2]);
-    let window = world.allocate(stream, 4 * GRANULE).unwrap();
+    let (mut world, stream, window) = windowed();
     world.free(window);
     world.synchronize(Fate::Complete);
     let block = world.allocate(stream, 2 * GRANULE).unwrap();
