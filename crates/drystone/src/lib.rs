@@ -74,7 +74,7 @@ pub use error::{AllocateError, PeerError, TrimError};
 pub use executor::observe::{MappingChange, RemapCallback};
 pub use growable::{Growable, ReserveError};
 pub use memory_provider::MemoryProvider;
-pub use neighbours::{Neighbour, Neighbours};
+pub use neighbours::{Gift, LooseHandle, Neighbour, Neighbours};
 pub use options::{Backend, Options, OptionsError, PoolOptions};
 pub use out_of_memory::{Cause, OutOfMemory, Stays};
 pub use record::Recording;

@@ -3,6 +3,8 @@
 
 use std::time::{Duration, Instant};
 
+use drystone_driver::Descriptor;
+
 /// Another process that has memory of the device by an allocator of this kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
@@ -17,14 +19,33 @@ pub struct Neighbour {
     pub unused_bytes: u64,
 }
 
+/// A handle of physical memory on its way from one process to another, which nobody else has. The
+/// memory goes back to the device with the descriptor, if nobody takes it in.
+#[derive(Debug)]
+pub struct LooseHandle {
+    /// What leads to it.
+    pub descriptor: Descriptor,
+    /// Its size, as whoever gave it says.
+    pub bytes: u64,
+}
+
+/// What other processes gave.
+#[derive(Debug, Default)]
+pub struct Gift {
+    /// How much, in bytes.
+    pub bytes: u64,
+    /// The part of it that comes as it is. The device has the rest.
+    pub handles: Vec<LooseHandle>,
+}
+
 /// Other processes on the device. Called with no lock of the allocator's but where it says so.
 pub trait Neighbours: Send + Sync {
     /// For how long they are asked for one request, however often others take what they gave.
     fn wait(&self) -> Duration;
 
-    /// Asks them to give so many bytes back, and waits until that moment at most. Returns how many
-    /// bytes they gave.
-    fn ask(&self, bytes: u64, until: Instant) -> u64;
+    /// Asks them to give so many bytes back, and waits until that moment at most. `takes_handles`:
+    /// what they give may come as it is, rather than by way of the device.
+    fn ask(&self, bytes: u64, takes_handles: bool, until: Instant) -> Gift;
 
     /// The request that they were asked for is served, or refused.
     fn end(&self);

@@ -6,7 +6,8 @@
 //!
 //! Keeps: no lock is taken in a forked child (B56); no panic leaves a barrier (P5). Bottom first:
 //! `status` and `last_error` (how a call ends), `barrier` (what surrounds each), `state`, `record`,
-//! `pools`, `counted`, `registering`, `thread` (of our own), `neighbours` (other processes),
+//! `pools`, `counted`, `registering`, `thread` (of our own), `descriptors` (from process to
+//! process), `neighbours` (other processes),
 //! `pressure` (of the host), `created_streams`, `device`, `streams`, `registry` (devices by
 //! ordinal), `registered` (memory that libraries know), `events` (the program's), `free` (what is
 //! wrong with a free), `report`.
@@ -14,6 +15,7 @@
 pub mod barrier;
 mod counted;
 pub mod created_streams;
+pub mod descriptors;
 pub mod device;
 pub mod events;
 pub mod free;

@@ -8,7 +8,9 @@ use super::Heap;
 use super::compact::Compaction;
 use super::trim::{Missing, Trim, Whose};
 use crate::fence::Points;
-use crate::plan::Plan;
+use crate::headroom::Look;
+use crate::id::GranuleId;
+use crate::plan::{Plan, Step};
 use crate::state_machine::StateMachine as _;
 
 /// How many ranges one plan gives back at most: the program's hits wait for the heap's lock
@@ -35,6 +37,31 @@ impl<'a> Giving<'a> {
     /// Other processes would give so much back to a request that is refused.
     pub const fn note_offered(self, bytes: u64) {
         self.heap.headroom.note_offered(bytes);
+    }
+
+    /// Takes handles of so many bytes each in, which other processes gave: they back nothing yet,
+    /// and serve before memory is created. Names those that the limit leaves room for, in order;
+    /// the others stay the caller's.
+    pub fn adopt(self, sizes: impl IntoIterator<Item = u64>) -> Vec<GranuleId> {
+        let Heap { vm, stats, headroom, .. } = self.heap;
+        let taken = sizes.into_iter().map_while(|bytes| {
+            headroom.check(stats, bytes, Look::Past).ok()?;
+            let granule = vm.adopt(bytes)?;
+            stats.all.reserved_bytes.add(bytes);
+            Some(granule)
+        });
+        taken.collect()
+    }
+
+    /// The handles that a plan releases and that may go to another process as they are, with their
+    /// sizes: nobody else knows them, and they are the device's memory.
+    pub fn loose_handles(self, plan: &Plan) -> Vec<(GranuleId, u64)> {
+        let vm = &self.heap.vm;
+        let released = plan.steps.iter().filter_map(|step| match *step {
+            Step::Release { granule } => Some(granule),
+            _ => None,
+        });
+        released.filter_map(|granule| Some((granule, vm.loose_bytes(granule)?))).collect()
     }
 
     /// Plans to give back so many bytes, of what has been free since some points. `None` if there

@@ -12,7 +12,7 @@ use crate::fence::StreamOrder;
 use crate::headroom::{self, Look, Room};
 use crate::id::ListIx;
 use crate::plan::{Intent, Plan, Request, Reuse, Step};
-use crate::policy::{self, CrossStream, SegmentKind};
+use crate::policy::{self, CrossStream, SegmentKind, SizeClass};
 use crate::reservation::Reserved;
 use crate::size::SizeError;
 use crate::space::unmapped::GrowthPoint;
@@ -76,6 +76,9 @@ impl Heap {
     /// new ones.
     fn back(&mut self, request: Request) -> Result<Outcome, RequestError> {
         let needed_bytes = request.bytes.next_multiple_of(self.vm.granule_bytes());
+        if let Some(plan) = self.plan_idle_growth(request) {
+            return Ok(Outcome::Plan(plan));
+        }
         let is_roomy = self.headroom.is_roomy(&self.stats, needed_bytes);
         let class = self.space.list(request.list).class;
         let most = self.headroom.handle_granules(&self.stats, class, request.bytes, is_roomy);
@@ -116,6 +119,23 @@ impl Heap {
             return self.create(request, to_remap_bytes, 1);
         }
         created
+    }
+
+    /// Plans to back a request in place with handles that back nothing, if they suffice. Of a large
+    /// one the rest is free beside it, where others may have that.
+    fn plan_idle_growth(&mut self, request: Request) -> Option<Plan> {
+        if self.vm.figures().idle_bytes == 0 {
+            return None;
+        }
+        let unit = self.vm.granule_bytes();
+        let mut point = self.space.best_growth(request.list, request.bytes, unit)?;
+        let list = self.space.list(request.list);
+        let may_share = list.class == SizeClass::Large && self.pools.is_open(list);
+        let room_bytes = self.space.blocks[point.unmapped].bytes - point.bytes;
+        let beyond_bytes = if may_share { room_bytes } else { 0 };
+        let new = self.vm.new_physical(point.bytes, beyond_bytes, 1);
+        point.bytes = new.bytes;
+        (new.created_bytes == 0).then(|| self.plan_growth(Some(request), point, new))
     }
 
     /// What a remap could make of free memory for a request, for which new handles would get so

@@ -14,7 +14,7 @@ use crate::engine::OutOfMemoryCallback;
 use crate::engine::giving_back::Effort;
 use crate::error::TrimError;
 use crate::memory_provider::MemoryProvider;
-use crate::neighbours::Neighbours;
+use crate::neighbours::{Gift, Neighbours};
 use crate::options::{Backend, PoolOptions};
 
 impl Allocator {
@@ -154,9 +154,12 @@ impl Allocator {
         self.engine.give_back(bytes, effort, patience)
     }
 
-    /// Gives back so many bytes of unused memory, as little more as whole handles allow, within
-    /// about that time, and returns how many bytes those were. What was used last goes last. Live
-    /// memory moves together for it where it may. While a stream is captured nothing is given back.
+    /// Gives up so many bytes of unused memory, as little more as whole handles allow, within about
+    /// that time, and returns how many bytes those were. What was used last goes last. Live memory
+    /// moves together for it where it may. While a stream is captured nothing is given up.
+    ///
+    /// `hands_over`: handles of memory that nobody else knows come as they are, up to 128 of them,
+    /// for another process to take in; the rest goes back to the device.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -168,12 +171,12 @@ impl Allocator {
     /// # let allocator = Allocator::new(Arc::new(device.clone()), &Options::default())?;
     /// # let stream = allocator.add_stream(Stream::DEFAULT)?;
     /// drop(allocator.allocate(stream, 512 << 20)?);
-    /// let given_bytes = allocator.give_to_neighbours(64 << 20, Duration::from_millis(10));
-    /// assert_eq!(given_bytes, 128 << 20); // a handle
+    /// let gift = allocator.give_to_neighbours(64 << 20, false, Duration::from_millis(10));
+    /// assert_eq!(gift.bytes, 128 << 20); // a handle
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn give_to_neighbours(&self, bytes: u64, patience: Duration) -> u64 {
-        self.engine.give_to_neighbours(bytes, Instant::now() + patience)
+    pub fn give_to_neighbours(&self, bytes: u64, hands_over: bool, patience: Duration) -> Gift {
+        self.engine.give_to_neighbours(bytes, hands_over, Instant::now() + patience)
     }
 
     /// How far each stream has come now, for

@@ -13,7 +13,7 @@ use drystone_driver::Relaxed;
 
 use super::Engine;
 use crate::backend::{BackendState, heap};
-use crate::neighbours::Neighbours;
+use crate::neighbours::{Gift, LooseHandle, Neighbours};
 
 /// How long the growth lock is held at most, as far as the last slice tells.
 const SLICE: Duration = Duration::from_millis(1);
@@ -21,6 +21,9 @@ const SLICE: Duration = Duration::from_millis(1);
 const FIRST_BYTES: u64 = 32 << 20;
 /// How long it is waited at first until fences have passed.
 const FIRST_PAUSE: Duration = Duration::from_micros(50);
+/// How many handles go as they are: a descriptor for each is open until it is taken in, and their
+/// messages fit into a socket's buffer.
+const LOOSE_HANDLES_MAX: usize = 128;
 /// How often it is tried, once no fence is on its way.
 const ROUNDS_MAX: usize = 16;
 
@@ -43,23 +46,37 @@ impl Drop for Asking<'_> {
 }
 
 impl Engine {
-    /// Gives so many bytes of unused memory back, until that moment: as little more as its units
-    /// allow. Returns the bytes.
-    pub(crate) fn give_to_neighbours(&self, bytes: u64, until: Instant) -> u64 {
-        if bytes == 0 || self.refuse_at_the_end().is_err() {
-            return 0;
+    /// Gives so many bytes of unused memory up, until that moment: as little more as its units
+    /// allow. `hands_over`: handles go as they are, not back to the device.
+    pub(crate) fn give_to_neighbours(&self, bytes: u64, hands_over: bool, until: Instant) -> Gift {
+        let mut gift = Gift::default();
+        if bytes > 0 && self.refuse_at_the_end().is_ok() {
+            let handles = hands_over.then_some(&mut gift.handles);
+            gift.bytes = self.give_all(bytes, handles, until);
         }
+        gift
+    }
+
+    fn give_all(
+        &self,
+        bytes: u64,
+        mut loose: Option<&mut Vec<LooseHandle>>,
+        until: Instant,
+    ) -> u64 {
+        let mut give = |bytes, since: Option<&Points>| {
+            self.give_loose(bytes, since, until, loose.as_deref_mut())
+        };
         let since_growth = self.points_at_growth.lock().clone();
         self.note_synchronizing();
         // What was used last goes last.
-        let mut given_bytes = self.give(bytes, since_growth.as_ref(), until);
+        let mut given_bytes = give(bytes, since_growth.as_ref());
         let (mut rounds, mut pause) = (0, FIRST_PAUSE);
         while given_bytes < bytes && rounds < ROUNDS_MAX && Instant::now() + pause < until {
             // What the program frees meanwhile joins what is free already, so that a fence is
             // behind the times at once: the next one may not be. The device is not waited for: a
             // capture that begins would wait, too.
             self.note_synchronizing();
-            given_bytes += self.give(bytes - given_bytes, None, until);
+            given_bytes += give(bytes - given_bytes, None);
             if self.backend.read().unused_bytes() == 0 {
                 break;
             }
@@ -69,7 +86,7 @@ impl Engine {
             pause = (pause * 2).min(SLICE);
         }
         if given_bytes < bytes && self.gather(bytes - given_bytes, until) {
-            given_bytes += self.give(bytes - given_bytes, None, until);
+            given_bytes += give(bytes - given_bytes, None);
         }
         given_bytes
     }
@@ -92,6 +109,17 @@ impl Engine {
 
     /// Gives back what can go without waiting, slice by slice. Returns the bytes.
     pub(super) fn give(&self, bytes: u64, since: Option<&Points>, until: Instant) -> u64 {
+        self.give_loose(bytes, since, until, None)
+    }
+
+    /// The same; where somebody takes handles as they are, the first of them go so.
+    fn give_loose(
+        &self,
+        bytes: u64,
+        since: Option<&Points>,
+        until: Instant,
+        mut loose: Option<&mut Vec<LooseHandle>>,
+    ) -> u64 {
         // A capture that begins meanwhile, without a word, is not broken.
         let Ok(_relaxed) = Relaxed::enter(&*self.executor.driver) else { return 0 };
         let (mut given_bytes, mut slice_bytes) = (0, FIRST_BYTES);
@@ -102,7 +130,13 @@ impl Engine {
             let asked_bytes = slice_bytes.min(bytes - given_bytes);
             let given = match &self.backend {
                 BackendState::Heap(heap) => heap::trim_once(&self.executor, heap, &mut |heap| {
-                    Giving::of(heap).plan(asked_bytes, since)
+                    let plan = Giving::of(heap).plan(asked_bytes, since)?;
+                    if let Some(loose) = &loose {
+                        let mut wanted = Giving::of(heap).loose_handles(&plan);
+                        wanted.truncate(LOOSE_HANDLES_MAX.saturating_sub(loose.len()));
+                        self.executor.outbox.lock().want(wanted);
+                    }
+                    Some(plan)
                 }),
                 // The driver does not say when what was used last, and gives back what it can.
                 BackendState::AsyncPools(_) if since.is_some() => Ok(None),
@@ -111,6 +145,9 @@ impl Engine {
                     given.map(|given| given.filter(|&bytes| bytes > 0))
                 }
             };
+            if let Some(loose) = &mut loose {
+                loose.append(&mut self.executor.outbox.lock().take());
+            }
             self.tell_neighbours();
             let given = match given {
                 Ok(Some(given)) => given,
@@ -183,7 +220,9 @@ impl Engine {
         };
         let mut lacking_bytes = lacks();
         while lacking_bytes > 0 && Instant::now() < asked.until {
-            if neighbours.ask(lacking_bytes, asked.until) > 0 {
+            let gift = neighbours.ask(lacking_bytes, self.takes_handles(), asked.until);
+            self.adopt(gift.handles);
+            if gift.bytes > 0 {
                 return true;
             }
             // What is back on the device meanwhile is no neighbour's any more.
@@ -204,7 +243,7 @@ impl Engine {
         let free_bytes = self.executor.free_bytes().unwrap_or(0);
         match bytes.saturating_sub(free_bytes) {
             0 => 0,
-            lacking_bytes => neighbours.ask(lacking_bytes, asking.until),
+            lacking_bytes => neighbours.ask(lacking_bytes, false, asking.until).bytes,
         }
     }
 

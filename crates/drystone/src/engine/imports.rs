@@ -45,10 +45,21 @@ impl Mapping {
     ) -> Result<(), DriverError> {
         let handle = driver.import(descriptor)?;
         self.handle = Some(handle);
-        driver.map(self.address + self.mapped_bytes, bytes, handle)?;
-        self.mapped_bytes += bytes;
+        self.map(driver, handle, bytes)?;
         driver.release(handle)?;
         self.handle = None;
+        Ok(())
+    }
+
+    /// The same of a handle that stays the caller's.
+    pub(super) fn map(
+        &mut self,
+        driver: &dyn Driver,
+        handle: Handle,
+        bytes: u64,
+    ) -> Result<(), DriverError> {
+        driver.map(self.address + self.mapped_bytes, bytes, handle)?;
+        self.mapped_bytes += bytes;
         Ok(())
     }
 

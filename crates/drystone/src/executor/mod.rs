@@ -8,6 +8,7 @@
 //! a thread that is relaxed; waiting for the device and giving memory back are not.
 //! `events` (over `event_pool`), `handles`, and `crate::streams`: the tables that join names of the
 //! heap and handles of the driver.
+//! `outbox`: handles that go to another process and not back to the device.
 //! `moving`: streams that are held while memory moves, and where it is written meanwhile.
 //! `observe`: who is told of what was done. `calling_out`: what that may not do meanwhile.
 
@@ -18,6 +19,7 @@ pub(crate) mod events;
 pub(crate) mod handles;
 pub(crate) mod moving;
 pub(crate) mod observe;
+pub(crate) mod outbox;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,6 +38,7 @@ use self::events::Events;
 use self::handles::Handles;
 use self::moving::{Moving, Now, Scratch, again, put_back};
 use self::observe::Observer;
+use self::outbox::Outbox;
 use crate::error::poisoned;
 use crate::memory_provider::{MemoryProvider, MemoryProviders, provided, taken_back};
 use crate::state_lock::StateLock;
@@ -53,6 +56,7 @@ pub(crate) struct Executor {
     pub(crate) calling_out: CallingOut,
     pub(crate) captures: Captures,
     pub(crate) scratch: Scratch,
+    pub(crate) outbox: Mutex<Outbox>,
     /// What is left to a host whose memory the device has, in bytes.
     pub(crate) floor_bytes: u64,
     /// Who was told that memory goes has pinned some since.
@@ -73,6 +77,7 @@ impl Executor {
             calling_out: CallingOut::default(),
             captures: Captures::default(),
             scratch: Scratch::default(),
+            outbox: Mutex::default(),
             floor_bytes,
             is_vetoed: AtomicBool::new(false),
             until_capture_ends: Mutex::default(),
@@ -397,8 +402,10 @@ impl Executor {
         };
         // Memory that is mapped somewhere still would stay taken, too.
         self.scratch.give_back(&*self.driver);
+        let leaving = Outbox::export(&self.outbox, &*self.driver, granule, handle);
         self.driver.release(handle)?;
         self.handles.lock().set(granule, None);
+        self.outbox.lock().put(leaving);
         Ok(())
     }
 

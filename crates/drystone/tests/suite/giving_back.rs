@@ -31,7 +31,7 @@ fn what_is_given_ends_with_the_patience() {
     let lane = program.default_lane();
     cache(&program, lane, 2000 * MIB);
     let before = program.reserved();
-    let given = program.allocator.give_to_neighbours(u64::MAX, Duration::ZERO);
+    let given = program.allocator.give_to_neighbours(u64::MAX, false, Duration::ZERO).bytes;
     assert!(given < before / 2, "{given} of {before}");
 }
 

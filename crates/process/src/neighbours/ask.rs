@@ -7,11 +7,14 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::Table;
+use drystone::Gift;
+
 use super::board::{Board, Slot, now_ms};
 use super::futex;
+use super::inbox::Inbox;
 use super::taken::KEPT_MS;
 use super::wish::{Stage, Wish};
+use super::{Table, Wishing};
 
 /// How long it is waited for new figures of one: its thread may be busy giving.
 const FIGURES: Duration = Duration::from_millis(10);
@@ -25,26 +28,50 @@ const PAUSE: Duration = Duration::from_millis(2);
 const STEADY: usize = 5;
 
 impl Table {
-    /// Asks neighbours for so many bytes until that moment. Returns what they gave.
-    pub(super) fn wish(&self, board: &Board, bytes: u64, until: Instant) -> u64 {
-        let Some(mut taken) = self.wishing.try_lock_until(until) else { return 0 };
+    /// Asks neighbours for so many bytes until that moment.
+    pub(super) fn wish(
+        &self,
+        board: &Board,
+        bytes: u64,
+        takes_handles: bool,
+        until: Instant,
+    ) -> Gift {
+        let mut gift = Gift::default();
+        let Some(mut wishing) = self.wishing.try_lock_until(until) else { return gift };
+        let Wishing { taken, inbox } = &mut *wishing;
+        if takes_handles && inbox.is_none() {
+            *inbox = Inbox::open();
+        }
+        let name = inbox.as_ref().filter(|_| takes_handles).map_or(0, Inbox::name);
+        board.own().inbox.store(name, Ordering::Relaxed);
         let since_ms = now_ms().saturating_sub((self.wait - self.left(until)).as_millis() as u64);
         // It stands until the request is over, so that who has wished for less long lets it be.
         board.own().lacks_bytes.store(bytes, Ordering::Relaxed);
         board.own().wished_ms.store(since_ms.max(1), Ordering::Release);
         let lacked_before = || board.lacked_before(since_ms.max(1), self.wait);
-        let given_bytes = match who_could(board, bytes, until, lacked_before) {
+        gift.bytes = match who_could(board, bytes, until, lacked_before) {
             Some((others, spare_bytes)) => {
                 let beyond_bytes = taken.beyond_bytes(self.device_bytes).min(spare_bytes);
                 self.take(board, others, [bytes, beyond_bytes], until)
             }
             None => 0,
         };
-        if given_bytes > 0 {
-            taken.note(given_bytes);
+        if gift.bytes > 0 {
+            taken.note(gift.bytes);
             board.own().took_ms.store(now_ms(), Ordering::Relaxed);
         }
-        given_bytes
+        gift.handles = inbox.as_ref().map_or_else(Vec::new, Inbox::take);
+        if !takes_handles {
+            gift.handles.clear();
+        }
+        gift
+    }
+
+    /// What arrived too late for its wish goes back to the device.
+    pub(super) fn discard_late(&self) {
+        if let Some(wishing) = self.wishing.try_lock() {
+            drop(wishing.inbox.as_ref().map(Inbox::take));
+        }
     }
 
     /// Asks these neighbours one after another: who was given memory of late last, and before that

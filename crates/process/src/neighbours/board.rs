@@ -61,6 +61,8 @@ pub(super) struct Slot {
     pub(super) wished_ms: AtomicU64,
     /// How much that request lacks, of all others together.
     pub(super) lacks_bytes: AtomicU64,
+    /// Where what it wants may go as it is; 0 if it is to go back to the device.
+    pub(super) inbox: AtomicU64,
     /// Its thread sleeps here until somebody wants something.
     pub(super) bell: AtomicU32,
     /// Who wants something sleeps here until there is an answer.
@@ -269,6 +271,7 @@ impl Slot {
             &self.wish,
             &self.wished_ms,
             &self.lacks_bytes,
+            &self.inbox,
         ] {
             figure.store(0, Ordering::Relaxed);
         }

@@ -9,7 +9,7 @@
 //! for a figure at most.
 //!
 //! Bottom first: `life` (who still lives), `futex`, `board` (the file and its slots), `wish` (one
-//! word of a slot), `taken` (what was given of late); `ask` (who wishes), `serve` (the thread that
+//! word of a slot), `taken` (what was given of late), `inbox` (what is given as it is); `ask` (who wishes), `serve` (the thread that
 //! gives back, and what is idle).
 
 mod ask;
@@ -17,6 +17,7 @@ mod board;
 mod futex;
 #[cfg(fuzzing)]
 pub mod fuzzing;
+mod inbox;
 mod life;
 mod serve;
 mod taken;
@@ -30,10 +31,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use drystone::driver::DeviceInfo;
-use drystone::{Allocator, Neighbour, Neighbours, Options};
+use drystone::{Allocator, Gift, Neighbour, Neighbours, Options};
 use parking_lot::Mutex;
 
 use self::board::{Board, Slot};
+use self::inbox::Inbox;
 use self::taken::Taken;
 
 /// How many exchanges are remembered.
@@ -75,6 +77,14 @@ pub struct Exchanges {
     pub last: VecDeque<Exchange>,
 }
 
+/// What a process has that wishes.
+#[derive(Default)]
+struct Wishing {
+    taken: Taken,
+    /// From the first wish on that handles may serve as they are.
+    inbox: Option<Inbox>,
+}
+
 /// A device's neighbours, as one process sees them. Lives as long as the process.
 pub(crate) struct Table {
     /// None where only idle memory is looked after.
@@ -86,7 +96,7 @@ pub(crate) struct Table {
     has_thread: AtomicBool,
     exchanges: Mutex<Exchanges>,
     /// Held by the one thread of this process that wishes.
-    wishing: Mutex<Taken>,
+    wishing: Mutex<Wishing>,
     /// Held while memory is given back.
     serving: Mutex<()>,
 }
@@ -160,8 +170,9 @@ impl Neighbours for Table {
         self.wait
     }
 
-    fn ask(&self, bytes: u64, until: Instant) -> u64 {
-        self.board.as_ref().map_or(0, |board| self.wish(board, bytes, until))
+    fn ask(&self, bytes: u64, takes_handles: bool, until: Instant) -> Gift {
+        let board = self.board.as_ref();
+        board.map_or_else(Gift::default, |board| self.wish(board, bytes, takes_handles, until))
     }
 
     fn end(&self) {

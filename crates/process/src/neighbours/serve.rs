@@ -7,11 +7,11 @@ use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use drystone::{Allocator, Points};
+use drystone::{Allocator, Gift, Points};
 
 use super::board::{Board, SLOTS};
 use super::wish::{Stage, Wish};
-use super::{Table, futex};
+use super::{Table, futex, inbox};
 use crate::barrier::barrier;
 use crate::{state, thread};
 
@@ -42,6 +42,7 @@ impl Table {
             let heard = bell.load(Ordering::Acquire);
             if let Some(board) = &self.board {
                 while self.serving(|| self.serve_one(board, allocator)) {}
+                self.discard_late();
                 // Whoever only looks rings, too.
                 board.own().tell_unused(allocator.unused_bytes());
             }
@@ -82,18 +83,28 @@ impl Table {
             return true;
         }
         let begun = Instant::now();
-        let given_bytes = match wish.bytes() {
-            0 => 0,
-            bytes => allocator.give_to_neighbours(bytes, self.wait),
+        let inbox = slot.inbox.load(Ordering::Relaxed);
+        let Gift { bytes: given_bytes, handles } = match wish.bytes() {
+            0 => Gift::default(),
+            bytes => allocator.give_to_neighbours(bytes, inbox != 0, self.wait),
         };
+        // Nobody looks for what comes after the wish is over.
+        let is_late = slot.wish.load(Ordering::Acquire) != taken.word();
+        if !is_late {
+            inbox::deliver(inbox, handles);
+        }
         board.own().tell_unused(allocator.unused_bytes());
         if given_bytes > 0 {
             self.note(slot, false, given_bytes, begun.elapsed());
         }
         // Who has given up waiting finds it free on the device.
-        pass(taken, taken.at(Stage::Answered, given_bytes));
-        slot.answers.fetch_add(1, Ordering::Release);
-        futex::wake(&slot.answers);
+        if pass(taken, taken.at(Stage::Answered, given_bytes)) {
+            slot.answers.fetch_add(1, Ordering::Release);
+            futex::wake(&slot.answers);
+        } else {
+            // It has been withdrawn just now: its maker's thread looks for what came too late.
+            slot.ring();
+        }
         true
     }
 

@@ -1,0 +1,66 @@
+//! [`Inbox`]: where handles arrive that neighbours give as they are.
+//!
+//! Invariant: who gives sends all of them before it answers the wish. What comes after that wish is
+//! over serves the next one, or goes back to the device.
+
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixListener;
+use std::time::Duration;
+
+use drystone::LooseHandle;
+
+use crate::descriptors::{connect, listen, prepare, random, receive, send};
+
+/// How long one side waits for the other: all has been sent when the other looks.
+const PATIENCE: Duration = Duration::from_millis(20);
+/// How many neighbours' are looked at at once.
+const SENDERS_MAX: usize = super::board::SLOTS;
+
+/// A socket of this process's own.
+pub(super) struct Inbox {
+    name: u64,
+    listener: UnixListener,
+}
+
+impl Inbox {
+    /// Under a fresh name. `None` where there can be none: then memory goes by way of the device.
+    pub(super) fn open() -> Option<Self> {
+        let name = random().filter(|&name| name != 0)?;
+        let listener = listen(name).ok()?;
+        listener.set_nonblocking(true).ok()?;
+        Some(Self { name, listener })
+    }
+
+    /// What others send to.
+    pub(super) const fn name(&self) -> u64 {
+        self.name
+    }
+
+    /// What has arrived.
+    pub(super) fn take(&self) -> Vec<LooseHandle> {
+        let mut loose = Vec::new();
+        for _ in 0..SENDERS_MAX {
+            let Ok((stream, _)) = self.listener.accept() else { break };
+            if stream.set_nonblocking(false).is_err() || prepare(&stream, PATIENCE).is_err() {
+                continue;
+            }
+            while let Ok(Some((descriptor, bytes))) = receive(&stream) {
+                loose.push(LooseHandle { descriptor, bytes });
+            }
+        }
+        loose
+    }
+}
+
+/// Sends handles to whom an inbox is by that name. What cannot be sent goes back to the device.
+pub(super) fn deliver(name: u64, loose: Vec<LooseHandle>) {
+    if loose.is_empty() {
+        return;
+    }
+    let Ok(stream) = connect(name, PATIENCE) else { return };
+    for LooseHandle { descriptor, bytes } in loose {
+        if send(&stream, bytes, descriptor.as_raw_fd()).is_err() {
+            return;
+        }
+    }
+}
