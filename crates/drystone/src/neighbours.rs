@@ -47,6 +47,9 @@ pub trait Neighbours: Send + Sync {
     /// what they give may come as it is, rather than by way of the device.
     fn ask(&self, bytes: u64, takes_handles: bool, until: Instant) -> Gift;
 
+    /// How many descriptors of memory that they gave may stay open.
+    fn descriptors_max(&self) -> usize;
+
     /// The request that they were asked for is served, or refused.
     fn end(&self);
 

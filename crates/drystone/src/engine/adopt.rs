@@ -1,7 +1,10 @@
 //! Memory that other processes give as it is: handles of theirs become ours.
 //!
 //! Invariant: a handle is taken in once the driver has mapped it in the size that whoever gave it
-//! says. Whatever fails, the memory goes back to the device with its descriptor.
+//! says, and keeps the descriptor that it came by, to be given on or exported. Whatever fails, the
+//! memory goes back to the device with its descriptor.
+
+use std::cmp::Reverse;
 
 use drystone_core::{Giving, SegmentKind};
 use drystone_driver::{Call, DriverError, Handle, Relaxed, ShareableHandle};
@@ -34,34 +37,42 @@ impl Engine {
         if self.executor.refuse_in_capture(Call::Import).is_err() {
             return;
         }
-        let imported = self.import_mapped(&loose).unwrap_or_default();
-        let sizes = imported.iter().map(|one| one.1);
+        let imported = self.import_mapped(loose).unwrap_or_default();
+        let sizes = imported.iter().map(|(_, one)| one.bytes);
         let named = heap.change(|heap| Giving::of(heap).adopt(sizes)).unwrap_or_default();
-        for (at, &(handle, _)) in imported.iter().enumerate() {
-            match named.get(at) {
-                Some(&granule) => self.executor.handles.lock().set(granule, Some(handle)),
+        let mut named = named.into_iter();
+        for (handle, LooseHandle { descriptor, .. }) in imported {
+            match named.next() {
+                Some(granule) => self.executor.handles.lock().adopt(granule, handle, descriptor),
                 // What the driver keeps now it keeps to the end: nobody has a name for it.
                 None => drop(driver.release(handle)),
             }
         }
     }
 
-    /// Handles of what descriptors lead to, each of which was mapped in its whole size.
-    fn import_mapped(&self, loose: &[LooseHandle]) -> Result<Vec<(Handle, u64)>, DriverError> {
+    /// Handles of what descriptors lead to, each of which was mapped in its whole size: as many as
+    /// descriptors may stay open, the largest first.
+    fn import_mapped(
+        &self,
+        mut loose: Vec<LooseHandle>,
+    ) -> Result<Vec<(Handle, LooseHandle)>, DriverError> {
         let driver = &*self.executor.driver;
         let info = driver.info();
         let is_size =
             |bytes: u64| bytes.is_multiple_of(info.granularity_bytes) && bytes <= info.total_bytes;
-        let loose = loose.iter().filter(|one| one.bytes > 0 && is_size(one.bytes));
-        let total_bytes = loose.clone().map(|one| one.bytes).fold(0, u64::saturating_add);
+        loose.retain(|one| one.bytes > 0 && is_size(one.bytes));
+        loose.sort_by_key(|one| Reverse(one.bytes));
+        let descriptors_max = self.neighbours.get().map_or(0, |one| one.descriptors_max());
+        loose.truncate(descriptors_max.saturating_sub(self.executor.handles.lock().adopted()));
+        let total_bytes = loose.iter().map(|one| one.bytes).fold(0, u64::saturating_add);
         let mut probe = Mapping::reserved(driver.reserve(total_bytes, 0)?, total_bytes);
-        let imported = loose.filter_map(|one| {
+        let imported = loose.into_iter().filter_map(|one| {
             let handle = driver.import(&one.descriptor).ok()?;
             if probe.map(driver, handle, one.bytes).is_err() {
                 let _ = driver.release(handle);
                 return None;
             }
-            Some((handle, one.bytes))
+            Some((handle, one))
         });
         let imported = imported.collect();
         if probe.give_back(driver).is_err() {

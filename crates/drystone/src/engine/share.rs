@@ -101,7 +101,7 @@ impl Engine {
 
     fn descriptor_of(&self, granule: GranuleId) -> Result<Arc<Descriptor>, DriverError> {
         let (known, handle) = {
-            let handles = self.executor.handles.lock();
+            let mut handles = self.executor.handles.lock();
             (handles.descriptor(granule), handles.get(Call::Export, granule)?)
         };
         if let Some(descriptor) = known {

@@ -2,7 +2,7 @@
 //! pool, and which descriptor other processes know a handle by.
 //!
 //! Invariants: the driver never sees a handle that it did not give, or that was released; a handle
-//! has one descriptor at most, which is closed before it is released.
+//! has one descriptor at most, which is closed before it is released, or goes along with it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,6 +17,8 @@ use drystone_driver::{
 pub(crate) struct Handles {
     table: Vec<Option<Handle>>,
     exported: HashMap<GranuleId, Arc<Descriptor>>,
+    /// What handles came by that another process made: the driver need not make a second one.
+    adopted: HashMap<GranuleId, Descriptor>,
     memory_pools: Vec<Option<MemoryPool>>,
     /// How memory pools are made.
     pub(crate) config: MemoryPoolConfig,
@@ -53,16 +55,32 @@ impl Handles {
         self.table[granule.index()] = handle;
     }
 
-    /// The descriptor of a granule's handle, if it has one.
-    pub(crate) fn descriptor(&self, granule: GranuleId) -> Option<Arc<Descriptor>> {
+    /// The descriptor of a granule's handle, if it has one, for others to have.
+    pub(crate) fn descriptor(&mut self, granule: GranuleId) -> Option<Arc<Descriptor>> {
+        if let Some(adopted) = self.adopted.remove(&granule) {
+            self.exported.insert(granule, Arc::new(adopted));
+        }
         self.exported.get(&granule).map(Arc::clone)
     }
 
-    /// Closes the descriptor of a granule's handle, if it has one and nobody else holds it.
-    pub(crate) fn close_descriptor(&mut self, granule: GranuleId) {
+    /// Closes the descriptor of a granule's handle, if it has one and nobody else holds it. One
+    /// that the handle came by is the caller's.
+    pub(crate) fn close_descriptor(&mut self, granule: GranuleId) -> Option<Descriptor> {
         if !self.exported.is_empty() {
             self.exported.remove(&granule);
         }
+        if self.adopted.is_empty() { None } else { self.adopted.remove(&granule) }
+    }
+
+    /// Notes a handle that another process made, with what it came by.
+    pub(crate) fn adopt(&mut self, granule: GranuleId, handle: Handle, descriptor: Descriptor) {
+        self.set(granule, Some(handle));
+        self.adopted.insert(granule, descriptor);
+    }
+
+    /// How many such handles there are that nobody else has.
+    pub(crate) fn adopted(&self) -> usize {
+        self.adopted.len()
     }
 
     /// Notes the descriptor of a granule's handle.

@@ -41,6 +41,7 @@ use self::observe::Observer;
 use self::outbox::Outbox;
 use crate::error::poisoned;
 use crate::memory_provider::{MemoryProvider, MemoryProviders, provided, taken_back};
+use crate::neighbours::LooseHandle;
 use crate::state_lock::StateLock;
 use crate::streams::Streams;
 use crate::telemetry;
@@ -394,15 +395,19 @@ impl Executor {
     }
 
     fn release(&self, granule: GranuleId) -> Result<(), DriverError> {
-        let handle = {
+        let wanted_bytes = self.outbox.lock().wanted_bytes(granule);
+        let (handle, adopted) = {
             let mut handles = self.handles.lock();
+            let handle = handles.get(Call::Release, granule)?;
             // Memory that has one open would stay taken.
-            handles.close_descriptor(granule);
-            handles.get(Call::Release, granule)?
+            (handle, handles.close_descriptor(granule))
         };
         // Memory that is mapped somewhere still would stay taken, too.
         self.scratch.give_back(&*self.driver);
-        let leaving = Outbox::export(&self.outbox, &*self.driver, granule, handle);
+        let leaving = wanted_bytes.and_then(|bytes| {
+            let descriptor = adopted.or_else(|| self.driver.export(handle).ok())?;
+            Some(LooseHandle { descriptor, bytes })
+        });
         self.driver.release(handle)?;
         self.handles.lock().set(granule, None);
         self.outbox.lock().put(leaving);

@@ -5,8 +5,6 @@
 //! drops that gives the memory back to the device.
 
 use drystone_core::GranuleId;
-use drystone_driver::{Driver, Handle};
-use parking_lot::Mutex;
 
 use crate::neighbours::LooseHandle;
 
@@ -30,23 +28,9 @@ impl Outbox {
         std::mem::take(&mut self.loose)
     }
 
-    /// A descriptor for a handle that is about to be released, if it is to go. Where the driver
-    /// makes none, nothing goes.
-    pub(crate) fn export(
-        outbox: &Mutex<Self>,
-        driver: &dyn Driver,
-        granule: GranuleId,
-        handle: Handle,
-    ) -> Option<LooseHandle> {
-        let known = |wanted: &Vec<(GranuleId, u64)>| wanted.iter().find(|one| one.0 == granule).copied();
-        let (_, bytes) = known(&outbox.lock().wanted)?;
-        match driver.export(handle) {
-            Ok(descriptor) => Some(LooseHandle { descriptor, bytes }),
-            Err(_) => {
-                outbox.lock().wanted.clear();
-                None
-            }
-        }
+    /// The size of a handle that is to go.
+    pub(crate) fn wanted_bytes(&self, granule: GranuleId) -> Option<u64> {
+        self.wanted.iter().find(|one| one.0 == granule).map(|one| one.1)
     }
 
     /// It was released.

@@ -8,7 +8,8 @@
 //! `faults` (each driver call fails once), `seeds` (random), `sharing` (between streams),
 //! `mutants` and `move_mutants` (the oracle catches what it must), `moves`, `chaos`
 //! (all at once, on a device that fails at random), `contexts` (that the program made),
-//! `callbacks` (code of the program within the library), `giving_back` (to who was refused),
+//! `callbacks` (code of the program within the library), `giving_back` (to who was refused), `handed_over`
+//! (from one process to another),
 //! `growable` (in place), `handles` (of programs that hold much), `host` (its memory), `passing`
 //! (streams that may vanish), `price`, `questions` (about streams), `ranks` (two at once),
 //! `addresses`, `backends`, `threads`, `whole`, `traces` (of real programs). Test names cite
@@ -36,6 +37,7 @@ mod cuda;
 mod ending;
 mod faults;
 mod giving_back;
+mod handed_over;
 mod host;
 mod meshes;
 mod move_mutants;

@@ -72,7 +72,9 @@ pub(super) fn ask(name: u64, question: Question) -> io::Result<Option<Received>>
     question.into_iter().try_for_each(|word| write(&mut stream, word))?;
     let count = read(&mut stream)?;
     let offset_bytes = read(&mut stream)?;
-    let handles = (0..count).map(|_| receive(&stream)?.ok_or(ErrorKind::UnexpectedEof.into())).collect::<io::Result<Vec<_>>>()?;
+    let handles = (0..count)
+        .map(|_| receive(&stream)?.ok_or(ErrorKind::UnexpectedEof.into()))
+        .collect::<io::Result<Vec<_>>>()?;
     Ok((count > 0).then_some(Received { offset_bytes, handles }))
 }
 

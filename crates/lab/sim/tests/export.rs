@@ -10,6 +10,7 @@ fn a_descriptor_leads_to_the_memory_it_was_exported_from() {
     let descriptor = device.export(handle).unwrap();
     let imported = device.import(&descriptor).unwrap();
     assert_ne!(imported, handle);
+    assert_eq!(device.export(imported).unwrap_err().code, ErrorCode::NotSupported);
     assert_eq!(device.physical_bytes(), 2 * G);
     let address = device.reserve(4 * G, 0).unwrap();
     device.map(address, 2 * G, handle).unwrap();

@@ -60,7 +60,7 @@ impl Table {
             taken.note(gift.bytes);
             board.own().took_ms.store(now_ms(), Ordering::Relaxed);
         }
-        gift.handles = inbox.as_ref().map_or_else(Vec::new, Inbox::take);
+        gift.handles = Inbox::take(inbox);
         if !takes_handles {
             gift.handles.clear();
         }
@@ -69,8 +69,8 @@ impl Table {
 
     /// What arrived too late for its wish goes back to the device.
     pub(super) fn discard_late(&self) {
-        if let Some(wishing) = self.wishing.try_lock() {
-            drop(wishing.inbox.as_ref().map(Inbox::take));
+        if let Some(mut wishing) = self.wishing.try_lock() {
+            drop(Inbox::take(&mut wishing.inbox));
         }
     }
 

@@ -3,6 +3,7 @@
 //! Invariant: who gives sends all of them before it answers the wish. What comes after that wish is
 //! over serves the next one, or goes back to the device.
 
+use std::io::ErrorKind;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixListener;
 use std::time::Duration;
@@ -36,11 +37,20 @@ impl Inbox {
         self.name
     }
 
-    /// What has arrived.
-    pub(super) fn take(&self) -> Vec<LooseHandle> {
+    /// What has arrived. Where the system cannot hand it out, as without a descriptor left, the
+    /// inbox goes, and with it what is in there.
+    pub(super) fn take(inbox: &mut Option<Self>) -> Vec<LooseHandle> {
         let mut loose = Vec::new();
         for _ in 0..SENDERS_MAX {
-            let Ok((stream, _)) = self.listener.accept() else { break };
+            let Some(Self { listener, .. }) = inbox else { break };
+            let stream = match listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(_) => {
+                    *inbox = None;
+                    break;
+                }
+            };
             if stream.set_nonblocking(false).is_err() || prepare(&stream, PATIENCE).is_err() {
                 continue;
             }
@@ -50,6 +60,16 @@ impl Inbox {
         }
         loose
     }
+}
+
+/// How many descriptors of others' memory may stay open: a quarter of what the process may open, as
+/// it has it by default, and no more than a device of large handles takes.
+pub(super) fn descriptors_max() -> usize {
+    const MOST: usize = 1024;
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: writes the struct.
+    let told = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    if told == 0 { (limit.rlim_cur / 4).min(MOST as libc::rlim_t) as usize } else { 0 }
 }
 
 /// Sends handles to whom an inbox is by that name. What cannot be sent goes back to the device.

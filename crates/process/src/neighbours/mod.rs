@@ -175,6 +175,10 @@ impl Neighbours for Table {
         board.map_or_else(Gift::default, |board| self.wish(board, bytes, takes_handles, until))
     }
 
+    fn descriptors_max(&self) -> usize {
+        inbox::descriptors_max()
+    }
+
     fn end(&self) {
         if let Some(board) = &self.board {
             board.own().wished_ms.store(0, Ordering::Release);

@@ -16,7 +16,7 @@ use crate::config::SimConfig;
 use crate::handle_table::HandleTable;
 use crate::shared_file::{FileIdentity, SharedFile};
 use drystone_driver::{ErrorCode, Handle};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -67,6 +67,8 @@ struct Exports {
     by_file: FxHashMap<FileIdentity, Physical>,
     /// Neither handle nor mapping is left, but perhaps a descriptor.
     outlived: Vec<Physical>,
+    /// Handles that came by a descriptor.
+    imported: FxHashSet<u64>,
 }
 
 /// Who else may hold physical memory.
@@ -167,6 +169,7 @@ impl VirtualMemory {
         handle: Handle,
     ) -> Result<Option<Piece>, ErrorCode> {
         let physical = self.handles.remove(handle.0).ok_or(ErrorCode::InvalidHandle)?;
+        self.exports.imported.remove(&handle.0);
         if let Some(object) = self.objects.get_mut(&physical) {
             object.handles -= 1;
         }

@@ -36,6 +36,10 @@ impl VirtualMemory {
         supply: &Supply,
         handle: Handle,
     ) -> Result<Descriptor, ErrorCode> {
+        // No public source says that what was imported can be exported again.
+        if self.exports.imported.contains(&handle.0) {
+            return Err(ErrorCode::NotSupported);
+        }
         let file = self.file_of(handle)?;
         let descriptor = file.give().map_err(|_| OPERATING_SYSTEM)?;
         let physical = self.exports.by_file.get(&file.identity());
@@ -78,7 +82,9 @@ impl VirtualMemory {
         let object = self.objects.get_mut(&physical).ok_or(ErrorCode::InvalidValue)?;
         object.handles += 1;
         self.exports.outlived.retain(|&other| other != physical);
-        Ok(Handle(self.handles.insert(physical)))
+        let handle = self.handles.insert(physical);
+        self.exports.imported.insert(handle);
+        Ok(Handle(handle))
     }
 
     /// Whether the memory, which nothing of this process's keeps, is kept by a descriptor. Memory
