@@ -174,7 +174,11 @@ impl Heap {
         let needed_bytes = request.bytes.next_multiple_of(self.vm.granule_bytes());
         let handle_bytes = u64::from(most) * self.vm.granule_bytes();
         let held_bytes = self.stats.all.reserved_bytes.current;
-        let unit = policy::growth_unit(handle_bytes, held_bytes);
+        // What a private pool has too much serves nobody else.
+        let unit = match self.pools.is_open(self.space.list(request.list)) {
+            true => policy::growth_unit(handle_bytes, held_bytes),
+            false => self.vm.granule_bytes(),
+        };
         let in_place = self.space.best_growth(request.list, request.bytes, unit);
         let in_place_bytes = in_place.map_or(needed_bytes, |point| point.bytes);
         let is_remap = to_remap_bytes > 0 && to_remap_bytes < in_place_bytes;
