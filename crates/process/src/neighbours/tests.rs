@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use drystone::driver::{Driver, Stream};
-use drystone::{AllocateError, Allocation, Allocator, Options, StreamId};
+use drystone::driver::{Call, Driver, Stream};
+use drystone::{AllocateError, Allocation, Allocator, LooseHandle, Options, StreamId};
 use drystone_sim::{SimConfig, SimDevice};
 
-use super::Table;
 use super::board::Board;
+use super::{Table, inbox};
 
 const MIB: u64 = 1 << 20;
 const DEVICE_BYTES: u64 = 1024 * MIB;
@@ -204,6 +204,66 @@ fn who_grows_on_wishes_for_as_much_again_as_it_was_given_and_no_more_than_a_sixt
     drop((rest, blocks));
 }
 
+/// What goes from process to process is not created again.
+#[test]
+fn what_a_neighbour_gives_comes_as_it_is() {
+    let folder = Folder::new("as-it-is");
+    let device = SimDevice::new(SimConfig { total_bytes: DEVICE_BYTES, ..SimConfig::default() });
+    let driver: Arc<dyn Driver> = Arc::new(device.clone());
+    let [first, second] = [(); 2].map(|()| Process::new(&driver, &folder, &options()));
+    let created = || device.bytes_of(Call::Create) / MIB;
+    drop(first.allocate(1024).unwrap());
+    let before = created();
+    for process in [&second, &first, &second] {
+        drop(process.allocate(900).unwrap());
+        assert!(first.held() + second.held() <= 1024);
+    }
+    // But for what a process has trimmed of its own before it asked.
+    assert!(created() - before <= 128, "{} of 2700 MiB", created() - before);
+}
+
+#[test]
+fn what_a_library_is_refused_goes_back_to_the_device() {
+    let folder = Folder::new("library");
+    let device = SimDevice::new(SimConfig { total_bytes: DEVICE_BYTES, ..SimConfig::default() });
+    let driver: Arc<dyn Driver> = Arc::new(device.clone());
+    let [first, second] = [(); 2].map(|()| Process::new(&driver, &folder, &options()));
+    drop(first.allocate(1024).unwrap());
+    assert!(second.allocator.ask_neighbours(100 * MIB) >= 100 * MIB);
+    assert!(device.physical_bytes() <= DEVICE_BYTES - 100 * MIB);
+    assert_eq!(second.held(), 0);
+}
+
+/// Whoever gives may be slow, and whoever sends anything but a neighbour.
+#[test]
+fn what_comes_uncalled_for_goes_back_to_the_device() {
+    let folder = Folder::new("uncalled");
+    let device = SimDevice::new(SimConfig { total_bytes: DEVICE_BYTES, ..SimConfig::default() });
+    let driver: Arc<dyn Driver> = Arc::new(device.clone());
+    let [first, second] = [(); 2].map(|()| Process::new(&driver, &folder, &options()));
+    drop(first.allocate(1024).unwrap());
+    drop(second.allocate(64).unwrap());
+    let slot = second.table.board.as_ref().unwrap().own();
+    let inbox = slot.inbox.load(Ordering::Relaxed);
+    assert_ne!(inbox, 0);
+    let gift = first.allocator.give_to_neighbours(256 * MIB, true, WAIT);
+    let (handles, held) = (gift.handles, first.held() + second.held());
+    assert_eq!(handles.iter().map(|one| one.bytes).sum::<u64>(), gift.bytes);
+    let null = || std::fs::File::open("/dev/null").unwrap().into();
+    let wrong = LooseHandle { descriptor: null(), bytes: 64 * MIB };
+    inbox::deliver(inbox, handles);
+    inbox::deliver(inbox, vec![wrong]);
+    slot.ring();
+    let begun = Instant::now();
+    while device.physical_bytes() > held * MIB {
+        assert!(begun.elapsed() < WAIT, "{} MiB", device.physical_bytes() / MIB);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(second.table.exchanges().taken, 1);
+    let all = second.allocate(1000).unwrap();
+    drop(all);
+}
+
 /// What is left on the device is little, but what the neighbour would give is not.
 #[test]
 fn what_a_neighbour_gives_is_created_in_large_handles() {
@@ -213,9 +273,9 @@ fn what_a_neighbour_gives_is_created_in_large_handles() {
     let [first, second] = [(); 2].map(|()| Process::new(&driver, &folder, &options()));
     drop(first.allocate((16 << 10) - 24).unwrap());
     let _first = second.allocate(32).unwrap();
-    let before = device.calls_of(drystone::driver::Call::Create);
+    let before = device.calls_of(Call::Create);
     let _rest: Vec<_> = (0..10).map(|_| second.allocate(32).unwrap()).collect();
-    let created = device.calls_of(drystone::driver::Call::Create) - before;
+    let created = device.calls_of(Call::Create) - before;
     assert!(created <= 20, "320 MiB in {created} handles");
 }
 
@@ -257,7 +317,7 @@ fn a_device_that_refuses_what_it_has_is_not_asked_again_and_again() {
     let total = SimConfig { total_bytes: DEVICE_BYTES, ..SimConfig::default() };
     let limited = SimConfig { process_limit_bytes: 300 * MIB, ..total };
     let [device, other] = [limited, SimConfig::default()].map(SimDevice::new);
-    let looks = || device.calls_of(drystone::driver::Call::SynchronizeDevice);
+    let looks = || device.calls_of(Call::SynchronizeDevice);
     let first = Process::new(&(Arc::new(other) as _), &folder, &Options::default());
     let second = Process::new(&(Arc::new(device.clone()) as _), &folder, &Options::default());
     drop(first.allocate(64).unwrap());
