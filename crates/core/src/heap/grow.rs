@@ -121,21 +121,32 @@ impl Heap {
         created
     }
 
-    /// Plans to back a request in place with handles that back nothing, if they suffice. Of a large
-    /// one the rest is free beside it, where others may have that.
+    /// Plans to back a request in place with handles that back nothing, if they suffice, or to
+    /// reserve addresses for that. Of a large one the rest is free beside it, where others may have
+    /// that.
     fn plan_idle_growth(&mut self, request: Request) -> Option<Plan> {
         if self.vm.figures().idle_bytes == 0 {
             return None;
         }
         let unit = self.vm.granule_bytes();
-        let mut point = self.space.best_growth(request.list, request.bytes, unit)?;
+        let point = self.space.best_growth(request.list, request.bytes, unit);
         let list = self.space.list(request.list);
         let may_share = list.class == SizeClass::Large && self.pools.is_open(list);
-        let room_bytes = self.space.blocks[point.unmapped].bytes - point.bytes;
+        let room_bytes =
+            point.map_or(u64::MAX, |point| self.space.blocks[point.unmapped].bytes - point.bytes);
         let beyond_bytes = if may_share { room_bytes } else { 0 };
-        let new = self.vm.new_physical(point.bytes, beyond_bytes, 1);
-        point.bytes = new.bytes;
-        (new.created_bytes == 0).then(|| self.plan_growth(Some(request), point, new))
+        let bytes = point.map_or(request.bytes.next_multiple_of(unit), |point| point.bytes);
+        let new = self.vm.new_physical(bytes, beyond_bytes, 1);
+        if new.created_bytes > 0 {
+            return None;
+        }
+        match point {
+            Some(point) => {
+                let point = GrowthPoint { bytes: new.bytes, ..point };
+                Some(self.plan_growth(Some(request), point, new))
+            }
+            None => self.plan_reservation(request, false).ok(),
+        }
     }
 
     /// What a remap could make of free memory for a request, for which new handles would get so

@@ -1,6 +1,8 @@
 //! New memory: handles created, or created before and backing nothing, mapped where they will be at
 //! home. And those that back nothing, given back.
 
+use std::cmp::Reverse;
+
 use crate::id::GranuleId;
 
 use super::PageTable;
@@ -64,7 +66,10 @@ impl PageTable {
         assert!(bytes.is_multiple_of(self.granule_bytes), "new memory is not of whole granules");
         let missing = (bytes / self.granule_bytes) as usize;
         let mut new = NewPhysical { bytes, idle: Vec::new(), missing, created_bytes: 0, most };
-        for id in self.granules.idle().rev() {
+        let mut idle: Vec<GranuleId> = self.granules.idle().collect();
+        // The largest first: they leave the least over.
+        idle.sort_by_cached_key(|&id| Reverse(self.granules.handle(id).len()));
+        for id in idle {
             let granules = self.granules.handle(id).len();
             if granules <= new.missing {
                 new.missing -= granules;

@@ -7,7 +7,7 @@
 use rustix::fs::{MemfdFlags, memfd_create};
 use std::fs::{File, OpenOptions, read_link};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 
 /// What the names of these files begin with, and of no others; the device's ordinal follows.
@@ -77,6 +77,15 @@ impl SharedFile {
             let _ = self.file.unlock();
         }
         !is_none
+    }
+
+    /// Whether a descriptor is open that a process gave away of a file, which it has open itself by
+    /// that number.
+    pub(crate) fn is_given_by(process: u32, number: RawFd, identity: FileIdentity) -> bool {
+        let path = format!("/proc/{process}/fd/{number}");
+        let file = OpenOptions::new().read(true).write(true).open(path);
+        let file = file.and_then(|file| Self::of_file(file, 0));
+        file.is_ok_and(|file| file.identity == identity && file.is_given())
     }
 
     /// Which file it is.

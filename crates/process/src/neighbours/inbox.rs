@@ -72,9 +72,10 @@ pub(super) fn descriptors_max() -> usize {
     if told == 0 { (limit.rlim_cur / 4).min(MOST as libc::rlim_t) as usize } else { 0 }
 }
 
-/// Sends handles to whom an inbox is by that name. What cannot be sent goes back to the device.
+/// Sends handles to whom an inbox is by that name; 0 is nobody's. What cannot be sent goes back to
+/// the device.
 pub(super) fn deliver(name: u64, loose: Vec<LooseHandle>) {
-    if loose.is_empty() {
+    if name == 0 || loose.is_empty() {
         return;
     }
     let Ok(stream) = connect(name, PATIENCE) else { return };

@@ -90,9 +90,7 @@ impl Table {
         };
         // Nobody looks for what comes after the wish is over.
         let is_late = slot.wish.load(Ordering::Acquire) != taken.word();
-        if !is_late {
-            inbox::deliver(inbox, handles);
-        }
+        inbox::deliver(if is_late { 0 } else { inbox }, handles);
         board.own().tell_unused(allocator.unused_bytes());
         if given_bytes > 0 {
             self.note(slot, false, given_bytes, begun.elapsed());

@@ -5,12 +5,13 @@
 //! and written. Invariants: memory that several processes hold counts once; a process that ended,
 //! however it did, holds nothing.
 
-use crate::shared_file::FileIdentity;
+use crate::shared_file::{FileIdentity, SharedFile};
 use drystone_driver::ErrorCode;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions, read_to_string};
 use std::io::{Read, Seek, Write};
+use std::os::fd::RawFd;
 use std::path::Path;
 
 /// The operating system refuses the file (`CUDA_ERROR_OPERATING_SYSTEM`).
@@ -20,7 +21,16 @@ const OPERATING_SYSTEM: ErrorCode = ErrorCode::Other(304);
 #[derive(Debug, Default)]
 struct Part {
     own_bytes: u64,
-    files: BTreeMap<FileIdentity, u64>,
+    files: BTreeMap<FileIdentity, Shared>,
+}
+
+/// Memory of a file that others may hold, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Shared {
+    bytes: u64,
+    /// The process has neither handle nor mapping of it: only descriptors that were given away keep
+    /// it, if any is open still. By this number it has the file open itself.
+    outlived: Option<RawFd>,
 }
 
 /// Who: the process, when it started, and the ordinal of the device.
@@ -81,7 +91,7 @@ impl Holdings {
     pub(crate) fn export(&self, file: FileIdentity, bytes: u64) -> Result<(), ErrorCode> {
         self.change(|part, _| {
             part.own_bytes = part.own_bytes.saturating_sub(bytes);
-            part.files.insert(file, bytes);
+            part.files.insert(file, Shared { bytes, outlived: None });
             Ok(())
         })
     }
@@ -89,9 +99,18 @@ impl Holdings {
     /// Holds the memory of a file, which others hold already.
     pub(crate) fn import(&self, file: FileIdentity, bytes: u64) -> Result<(), ErrorCode> {
         self.change(|part, _| {
-            part.files.insert(file, bytes);
+            part.files.insert(file, Shared { bytes, outlived: None });
             Ok(())
         })
+    }
+
+    /// Only descriptors keep the memory of a file now; or it is held again.
+    pub(crate) fn set_outlived(&self, file: FileIdentity, outlived: Option<RawFd>) {
+        // As for `give_back`.
+        let _ = self.change(|part, _| {
+            part.files.entry(file).and_modify(|shared| shared.outlived = outlived);
+            Ok(())
+        });
     }
 
     pub(crate) fn let_go(&self, file: FileIdentity) {
@@ -149,8 +168,9 @@ impl Holdings {
         let mut text = String::new();
         for ((process, started, ordinal), part) in parts {
             let _ = write!(text, "{process} {started} {ordinal} {}", part.own_bytes);
-            for (FileIdentity { device, inode }, bytes) in &part.files {
-                let _ = write!(text, " {device} {inode} {bytes}");
+            for (FileIdentity { device, inode }, Shared { bytes, outlived }) in &part.files {
+                let _ =
+                    write!(text, " {device} {inode} {bytes} {}", outlived.map_or(0, |fd| fd + 1));
             }
             text.push('\n');
         }
@@ -164,9 +184,12 @@ impl Holdings {
 fn used(parts: &Parts, ordinal: u32) -> u64 {
     let mut files: BTreeMap<FileIdentity, u64> = BTreeMap::new();
     let mut own = 0;
-    for (_, part) in parts.iter().filter(|(key, _)| key.2 == ordinal) {
+    for (key, part) in parts.iter().filter(|(key, _)| key.2 == ordinal) {
         own += part.own_bytes;
-        files.extend(part.files.iter());
+        let is_held = |(file, shared): &(&FileIdentity, &Shared)| {
+            shared.outlived.is_none_or(|fd| SharedFile::is_given_by(key.0, fd, **file))
+        };
+        files.extend(part.files.iter().filter(is_held).map(|(file, shared)| (*file, shared.bytes)));
     }
     own + files.values().sum::<u64>()
 }
@@ -177,7 +200,9 @@ fn parse(line: &str) -> Option<(Key, Part)> {
     let key = (next()?.try_into().ok()?, next()?, next()?.try_into().ok()?);
     let mut part = Part { own_bytes: next()?, files: BTreeMap::new() };
     while let Some(device) = next() {
-        part.files.insert(FileIdentity { device, inode: next()? }, next()?);
+        let file = FileIdentity { device, inode: next()? };
+        let (bytes, number) = (next()?, RawFd::try_from(next()?).ok()?);
+        part.files.insert(file, Shared { bytes, outlived: (number > 0).then(|| number - 1) });
     }
     Some((key, part))
 }
@@ -197,6 +222,7 @@ mod tests {
     use super::{Holdings, started};
     use crate::shared_file::SharedFile;
     use drystone_driver::ErrorCode;
+    use std::os::fd::{AsFd, AsRawFd};
 
     #[test]
     fn what_processes_hold_counts_once_and_ends_with_them() {
@@ -222,6 +248,29 @@ mod tests {
         other.key.1 += 1;
         other.take(40, 100).unwrap();
         assert_eq!(own.used_bytes(), Ok(60));
+        std::fs::remove_file(path).unwrap();
+    }
+
+    /// Whoever looks sees it end, and not its maker alone, which may not look for long.
+    #[test]
+    fn what_only_descriptors_keep_is_held_until_the_last_is_closed() {
+        let name = format!("drystone-outlived-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let maker = Holdings::open(&path, 0).unwrap();
+        let parent = std::os::unix::process::parent_id();
+        let key = (parent, started(parent).unwrap(), 0);
+        let other = Holdings { file: maker.file.try_clone().unwrap(), key };
+        maker.take(20, 100).unwrap();
+        let file = SharedFile::new(0, 4096).unwrap();
+        let descriptor = file.give().unwrap();
+        maker.export(file.identity(), 20).unwrap();
+        maker.set_outlived(file.identity(), Some(file.as_fd().as_raw_fd()));
+        assert_eq!(other.used_bytes(), Ok(20));
+        other.import(file.identity(), 20).unwrap();
+        drop(descriptor);
+        assert_eq!(other.used_bytes(), Ok(20), "who has taken it in keeps it");
+        other.let_go(file.identity());
+        assert_eq!(other.used_bytes(), Ok(0));
         std::fs::remove_file(path).unwrap();
     }
 }

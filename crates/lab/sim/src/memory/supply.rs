@@ -9,6 +9,7 @@ use crate::GRANULARITY_BYTES;
 use crate::config::SimConfig;
 use crate::shared_file::FileIdentity;
 use drystone_driver::ErrorCode;
+use std::os::fd::RawFd;
 
 #[derive(Debug)]
 pub(crate) struct Supply {
@@ -156,6 +157,14 @@ impl Supply {
     /// Memory that was taken can be others', too, from now on.
     pub(crate) fn note_exported(&self, file: FileIdentity, bytes: u64) -> Result<(), ErrorCode> {
         self.holdings()?.map_or(Ok(()), |holdings| holdings.export(file, bytes))
+    }
+
+    /// Only descriptors keep it now, by the number under which this process has the file; or it is
+    /// held again.
+    pub(crate) fn note_outlived(&self, file: FileIdentity, number: Option<RawFd>) {
+        if let Some(Ok(holdings)) = &self.holdings {
+            holdings.set_outlived(file, number);
+        }
     }
 
     fn count(&mut self, bytes: u64) -> Result<Physical, ErrorCode> {

@@ -77,6 +77,8 @@ enum Holders {
     Nobody,
     /// It was exported.
     Others,
+    /// It was exported, and is kept here by nothing else.
+    Descriptors,
     /// It was imported: the memory of another process.
     Maker,
     /// Another device, whose memory it is: nothing of this one's is taken.
@@ -381,13 +383,13 @@ impl VirtualMemory {
     fn collect(&mut self, supply: &mut Supply, physical: Physical) -> Option<Piece> {
         let object = self.objects.get(&physical)?;
         let bytes = object.bytes;
-        if object.handles > 0 || object.mappings > 0 || self.is_kept(physical) {
+        if object.handles > 0 || object.mappings > 0 || self.is_kept(supply, physical) {
             return None;
         }
         let Object { holders, file, .. } = self.objects.remove(&physical)?;
         match (holders, file) {
             (Holders::OtherDevice | Holders::Host, _) => {}
-            (Holders::Others | Holders::Maker, Some(file)) => {
+            (Holders::Others | Holders::Descriptors | Holders::Maker, Some(file)) => {
                 supply.give_back_shared(file.identity(), bytes);
             }
             _ => supply.give_back(bytes),

@@ -10,7 +10,7 @@ use crate::memory::piece::{Physical, Piece};
 use crate::memory::supply::Supply;
 use crate::shared_file::SharedFile;
 use drystone_driver::{Descriptor, ErrorCode, Handle};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 
 /// The operating system has no descriptor or no memory left (`CUDA_ERROR_OPERATING_SYSTEM`).
@@ -63,14 +63,15 @@ impl VirtualMemory {
         if file.ordinal() != self.ordinal {
             return Err(ErrorCode::NotSupported);
         }
-        let known = self.exports.by_file.get(&file.identity()).copied();
+        let identity = file.identity();
+        let known = self.exports.by_file.get(&identity).copied();
         let physical = match known {
             Some(physical) => physical,
             None if file.bytes() == 0 || !is_granular(file.bytes()) => {
                 return Err(ErrorCode::InvalidValue);
             }
             None => {
-                let (identity, bytes) = (file.identity(), file.bytes());
+                let bytes = file.bytes();
                 let physical = supply.take_imported(identity, bytes)?;
                 let (file, holders) = (Some(Arc::new(file)), Holders::Maker);
                 let object = Object { bytes, handles: 0, mappings: 0, file, holders };
@@ -81,6 +82,10 @@ impl VirtualMemory {
         };
         let object = self.objects.get_mut(&physical).ok_or(ErrorCode::InvalidValue)?;
         object.handles += 1;
+        if object.holders == Holders::Descriptors {
+            object.holders = Holders::Others;
+            supply.note_outlived(identity, None);
+        }
         self.exports.outlived.retain(|&other| other != physical);
         let handle = self.handles.insert(physical);
         self.exports.imported.insert(handle);
@@ -89,10 +94,13 @@ impl VirtualMemory {
 
     /// Whether the memory, which nothing of this process's keeps, is kept by a descriptor. Memory
     /// of another process is that one's to keep.
-    pub(super) fn is_kept(&mut self, physical: Physical) -> bool {
-        let Some(object) = self.objects.get(&physical) else { return false };
+    pub(super) fn is_kept(&mut self, supply: &Supply, physical: Physical) -> bool {
+        let Some(object) = self.objects.get_mut(&physical) else { return false };
         let Some(file) = &object.file else { return false };
-        if object.holders == Holders::Others && file.is_given() {
+        if matches!(object.holders, Holders::Others | Holders::Descriptors) && file.is_given() {
+            if std::mem::replace(&mut object.holders, Holders::Descriptors) == Holders::Others {
+                supply.note_outlived(file.identity(), Some(file.as_fd().as_raw_fd()));
+            }
             self.exports.outlived.push(physical);
             return true;
         }
