@@ -25,7 +25,7 @@ struct Mapping {
 }
 
 #[derive(Debug)]
-struct Physical {
+pub struct Physical {
     /// Where its bytes are among all there ever were, in order: a copy is the same bytes.
     pieces: Vec<Range<u64>>,
     bytes: u64,
@@ -332,6 +332,17 @@ impl Device {
         };
         self.reserved.remove(&address);
         self.assert_complete(&(address..address + physical.bytes));
+    }
+
+    /// Memory that another process has of this device; `None` if there is no room for it.
+    pub fn physical_of_others(&mut self, bytes: u64) -> Option<Physical> {
+        self.take_physical(bytes).ok()
+    }
+
+    /// It goes to the heap by a name.
+    pub fn adopt(&mut self, granule: GranuleId, physical: Physical) {
+        let twice = self.granules.insert(granule, physical);
+        assert!(twice.is_none(), "{granule:?} is created twice");
     }
 
     fn release(&mut self, granule: GranuleId) {

@@ -65,6 +65,10 @@ pub enum Transition {
         bytes: u64,
         fate: Fate,
     },
+    /// Takes a handle of another process in, of so many granules.
+    Adopt {
+        granules: u64,
+    },
     Synchronize {
         fate: Fate,
     },
@@ -214,6 +218,7 @@ fn transitions(granule_bytes: u64) -> impl Strategy<Value = Transition> {
         5 => fate().prop_map(|fate| Transition::Trim { fate }),
         5 => (bytes(granule_bytes), fate())
             .prop_map(|(bytes, fate)| Transition::Give { bytes, fate }),
+        3 => (0..24u64).prop_map(|granules| Transition::Adopt { granules }),
         2 => fate().prop_map(|fate| Transition::Synchronize { fate }),
         5 => (proptest::option::of(bytes(granule_bytes)), fate())
             .prop_map(|(bytes, fate)| Transition::Compact { bytes, fate }),
@@ -400,7 +405,10 @@ impl World {
             }
             Transition::SetLimit { bytes } => self.heap.set_limit(bytes),
             // Who moves memory has a lock that these take.
-            Transition::Pin { .. } | Transition::Trim { .. } | Transition::Give { .. }
+            Transition::Pin { .. }
+            | Transition::Trim { .. }
+            | Transition::Give { .. }
+            | Transition::Adopt { .. }
                 if self.is_moving() => {}
             Transition::Pin { nth } => {
                 if let Some(address) = self.nth_live(nth) {
@@ -434,6 +442,7 @@ impl World {
                 self.trim(fate);
             }
             Transition::Give { bytes, fate } => self.give(bytes, fate),
+            Transition::Adopt { granules } => self.adopt(granules),
             Transition::Synchronize { fate } => {
                 self.synchronize(fate);
             }

@@ -228,6 +228,24 @@ impl World {
         self.launch(plan, Purpose::Trim, fate);
     }
 
+    /// Takes a handle in that another process made, if the device has as much beside: whoever gives
+    /// it had it. It counts as reserved, and backs nothing.
+    pub fn adopt(&mut self, granules: u64) {
+        if self.heap.config().kind == SegmentKind::Plain {
+            return;
+        }
+        let bytes = granules * self.heap.config().granule_bytes;
+        let before = self.heap.stats().all.reserved_bytes.current;
+        let Some(physical) = self.device.physical_of_others(bytes) else { return };
+        let named = Giving::of(&mut self.heap).adopt([bytes]);
+        let after = self.heap.stats().all.reserved_bytes.current;
+        assert_eq!(after - before, named.iter().map(|_| bytes).sum::<u64>());
+        assert!(bytes > 0 || named.is_empty(), "a handle of nothing");
+        if let Some(granule) = named.into_iter().next() {
+            self.device.adopt(granule, physical);
+        }
+    }
+
     /// Moves live memory together, a step of it: for a request, or all. False if there is nothing
     /// to do. One at a time: who moves memory has a lock.
     pub fn compact(&mut self, bytes: Option<u64>, fate: Fate) -> bool {

@@ -70,3 +70,43 @@ fn only_what_was_free_at_some_moment_goes_by_its_points() {
     assert_eq!(give(&mut heap, u64::MAX, Some(&then)), 8 * GRANULE);
     assert_eq!(give(&mut heap, u64::MAX, None), 6 * GRANULE);
 }
+
+/// What a request takes of handles that others made, in granules, and what that creates.
+fn adopted(sizes: &[u64], request: u64) -> (u64, u64) {
+    let mut heap = heap_of(Prefer::Balanced);
+    let stream = heap.add_stream();
+    let sizes = sizes.iter().map(|granules| granules * GRANULE);
+    assert_eq!(Giving::of(&mut heap).adopt(sizes.clone()).len(), sizes.len());
+    let before = heap.vm.figures().idle_bytes;
+    assert_eq!(before, heap.stats().all.reserved_bytes.current);
+    request_of(&mut heap, stream, request * GRANULE);
+    heap.check().unwrap();
+    let (taken, held) = (before - heap.vm.figures().idle_bytes, heap.stats().all.reserved_bytes);
+    (taken / GRANULE, (held.current - before) / GRANULE)
+}
+
+fn request_of(heap: &mut Heap, stream: StreamId, bytes: u64) {
+    request(heap, PoolId::DEFAULT, stream, bytes, Reuse::Ordered);
+}
+
+#[test]
+fn what_others_made_backs_a_request_before_anything_is_created() {
+    assert_eq!(adopted(&[32, 32, 32], 96), (96, 0));
+    assert_eq!(adopted(&[32, 64], 40), (64, 0), "the rest is free beside it");
+    assert_eq!(adopted(&[4, 64, 32], 100), (100, 0));
+    assert_eq!(adopted(&[64, 1], 1), (1, 0), "the least that does");
+    let (taken, created) = adopted(&[32], 96);
+    assert!(taken + created >= 96 && created > 0);
+}
+
+#[test]
+fn no_more_is_adopted_than_the_limit_leaves_room_for_and_nothing_of_no_size() {
+    let mut heap = heap_of(Prefer::Balanced);
+    heap.set_limit(5 * GRANULE);
+    let adopted = Giving::of(&mut heap).adopt([2, 2, 2, 1].map(|granules| granules * GRANULE));
+    assert_eq!((adopted.len(), heap.stats().all.reserved_bytes.current), (2, 4 * GRANULE));
+    for bytes in [0, 1, GRANULE + 1, u64::MAX, GRANULE << 16] {
+        assert!(Giving::of(&mut heap).adopt([bytes]).is_empty(), "{bytes}");
+    }
+    heap.check().unwrap();
+}
