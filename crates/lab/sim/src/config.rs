@@ -3,7 +3,6 @@
 use crate::cost::CostTable;
 use crate::harsh::Harsh;
 use crate::legality::Legality;
-use crate::memory::Host;
 use crate::violation::Violation;
 use std::path::PathBuf;
 
@@ -138,4 +137,17 @@ settings! {
     pub costs: CostTable = CostTable::default(),
     /// Seeds every random choice of the device.
     pub seed: u64 = 0,
+}
+
+/// What the host of an integrated device is like. Sizes in bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Host {
+    /// What programs and the kernel have from the start.
+    pub programs_bytes: u64,
+    /// Whoever leaves less than this available stops the host, and the driver with it.
+    pub line_bytes: u64,
+    /// The largest handle that is made of pages which files had before.
+    pub handle_bytes: u64,
+    /// Where `proc/meminfo` is written at each change, if anywhere.
+    pub root: Option<PathBuf>,
 }

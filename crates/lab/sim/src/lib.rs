@@ -61,7 +61,7 @@ mod state;
 mod stream;
 mod violation;
 
-pub use config::{NetworkMemory, SimConfig};
+pub use config::{Host, NetworkMemory, SimConfig};
 pub use cost::{Cost, CostTable};
 pub use device::{LiveObjects, SimDevice};
 pub use event::Mark;
@@ -71,7 +71,6 @@ pub use harsh::Harsh;
 pub use held::{Gate, Moved};
 pub use legality::{Group, Legality, MODES, Rule};
 pub use measured::{Measured, MeasuredError};
-pub use memory::Host;
 pub use profile::Profile;
 pub use program::{Extent, ExtentKind};
 pub use rng::Rng;

@@ -1,8 +1,8 @@
 //! [`Profile`]: devices to choose by name, as users have them, each with where that is known from.
 
 use crate::GRANULARITY_BYTES;
+use crate::config::Host;
 use crate::config::{NetworkMemory, SimConfig};
-use crate::memory::Host;
 
 /// A kind of machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

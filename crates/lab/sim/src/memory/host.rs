@@ -9,21 +9,8 @@
 //!
 //! Assumed: that the host stops at one line, and that the driver refuses a handle by its size.
 
+use crate::config::Host;
 use drystone_driver::ErrorCode;
-use std::path::PathBuf;
-
-/// What the host of an integrated device is like. Sizes in bytes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Host {
-    /// What programs and the kernel have from the start.
-    pub programs_bytes: u64,
-    /// Whoever leaves less than this available stops the host, and the driver with it.
-    pub line_bytes: u64,
-    /// The largest handle that is made of pages which files had before.
-    pub handle_bytes: u64,
-    /// Where `proc/meminfo` is written at each change, if anywhere.
-    pub root: Option<PathBuf>,
-}
 
 #[derive(Debug)]
 pub(crate) struct HostMemory {

@@ -21,7 +21,6 @@ mod virtual_memory;
 pub(crate) use async_pool::Asker;
 pub(crate) use async_pools::Owner;
 pub(crate) use free_extents::FreePoint;
-pub use host::Host;
 pub(crate) use host::HostMemory;
 pub(crate) use piece::Piece;
 
