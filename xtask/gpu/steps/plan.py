@@ -65,6 +65,9 @@ GROUPS: dict[str, list[Step]] = {
                "moves", "not in time", "words wrong", "held us p50"),
         script("aliases", "Two addresses of one memory are one memory to kernels: in streams, "
                "graphs, dependent launches, bulk copies, and after moves.", 10, 60, "words wrong"),
+        script("handover", "Memory that a process gives to another as it is keeps its contents "
+               "once its maker has ended.", 5, 60, "contents wrong", "exported again",
+               "import us p50"),
         torch("moves", "compiled", "PyTorch gets what lies unused between live tensors, by moves; "
               "the tensors keep their contents while a thread computes with them.", 15, 60,
               "moves", "outcome", "tensors wrong", "ms"),
