@@ -9,9 +9,8 @@ zero, and every event takes four microseconds; only the order in which a backwar
 its graph, all at one time, is left to chance.
 
 The programs are in `single.py` (one stream), `streams.py` (several streams, or graphs), and
-`held_back.py`, `held_back_after_tuning.py`, `held_back_newest.py`, `held_back_last.py` and
-`held_back_last_served.py` (recorded when the policy stood; files in `held-back/`); what they share
-is in `parts.py`, what is recorded beyond PyTorch's own history in `annotate.py`.
+`held_back*.py` (recorded when the policy stood; files in `held-back/`); what they share is in
+`parts.py`, what is recorded beyond PyTorch's own history in `annotate.py`.
 """
 
 from __future__ import annotations
@@ -28,6 +27,9 @@ from parts import HELD_BACK, RECORDED
 import annotate
 import held_back  # noqa: F401
 import held_back_after_tuning  # noqa: F401
+import held_back_blind_media  # noqa: F401
+import held_back_blind_space  # noqa: F401
+import held_back_blind_texts  # noqa: F401
 import held_back_last  # noqa: F401
 import held_back_last_served  # noqa: F401
 import held_back_newest  # noqa: F401

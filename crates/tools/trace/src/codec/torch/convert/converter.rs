@@ -21,6 +21,8 @@ pub(super) struct Converter<'s> {
     pub(super) entries: &'s [Entry],
     /// The device's segments, by address.
     pub(super) segments: Vec<&'s Segment>,
+    /// By address: the last entry that made a segment there.
+    made: HashMap<u64, usize>,
     pub(super) base_us: i64,
     now_ns: u64,
     builder: Builder,
@@ -46,11 +48,14 @@ impl<'s> Converter<'s> {
         let mut segments: Vec<&Segment> =
             snapshot.segments.iter().filter(|segment| segment.device == device).collect();
         segments.sort_by_key(|segment| segment.address);
+        let made = entries.iter().enumerate();
+        let made = made.filter(|(_, entry)| entry.action == Action::SegmentAlloc);
         Self {
             snapshot,
             device,
             entries,
             segments,
+            made: made.map(|(index, entry)| (entry.address, index)).collect(),
             base_us: entries.first().map_or(0, |entry| entry.time_us),
             now_ns: 0,
             builder: Builder::new(limits),
@@ -80,7 +85,7 @@ impl<'s> Converter<'s> {
     pub(super) fn entry(&mut self, index: usize, entry: &Entry) -> Step {
         let time_ns = self.time_ns(entry.time_us);
         match entry.action {
-            Action::Alloc => self.allocate(time_ns, entry),
+            Action::Alloc => self.allocate(time_ns, index, entry),
             Action::FreeRequested => {
                 let completed = self.entries.get(index + 1).is_some_and(|next| {
                     next.action == Action::FreeCompleted && next.address == entry.address
@@ -109,7 +114,7 @@ impl<'s> Converter<'s> {
         }
     }
 
-    fn allocate(&mut self, time_ns: u64, entry: &Entry) -> Step {
+    fn allocate(&mut self, time_ns: u64, index: usize, entry: &Entry) -> Step {
         let address = entry.address;
         // What the recorder missed must have happened by now.
         if let Some(block) = self.live.remove(&address) {
@@ -120,7 +125,7 @@ impl<'s> Converter<'s> {
         if let Some(index) = self.pending.remove(&address) {
             self.completions[index].time_ns = time_ns;
         }
-        let pool = entry.pool.or_else(|| self.segment_of(address).and_then(|s| s.pool));
+        let pool = self.pool_of(index, entry);
         self.take(time_ns, address, entry.bytes, entry.stream, pool, entry.stack)
     }
 
@@ -206,8 +211,18 @@ impl<'s> Converter<'s> {
         self.stacks.push(stack);
     }
 
+    /// The pool of an entry's block: as the entry says, else that of the segment there, unless the
+    /// segment was made later. Another was there before, of a pool that nothing tells.
+    pub(super) fn pool_of(&self, index: usize, entry: &Entry) -> Option<PoolId> {
+        entry.pool.or_else(|| {
+            let segment = self.segment_of(entry.address)?;
+            let is_later = self.made.get(&segment.address).is_some_and(|&made| made > index);
+            if is_later { None } else { segment.pool }
+        })
+    }
+
     /// The segment that an address lies in at the end of the recording.
-    pub(super) fn segment_of(&self, address: u64) -> Option<&'s Segment> {
+    fn segment_of(&self, address: u64) -> Option<&'s Segment> {
         let after = self.segments.partition_point(|segment| segment.address <= address);
         let segment = self.segments[after.checked_sub(1)?];
         (address - segment.address < segment.bytes).then_some(segment)

@@ -35,11 +35,10 @@ pub(super) fn allocate(converter: &mut Converter<'_>) -> Step<u32> {
 fn old(converter: &Converter<'_>) -> BTreeMap<u64, Old> {
     let mut old = BTreeMap::new();
     let mut seen = HashSet::new();
-    for entry in converter.entries {
+    for (index, entry) in converter.entries.iter().enumerate() {
         match entry.action {
             Action::FreeRequested if seen.insert(entry.address) => {
-                let pool = entry.pool;
-                let pool = pool.or_else(|| converter.segment_of(entry.address)?.pool);
+                let pool = converter.pool_of(index, entry);
                 let (bytes, stream) = (entry.bytes, entry.stream);
                 old.insert(entry.address, Old { bytes, stream, pool, stack: None });
             }

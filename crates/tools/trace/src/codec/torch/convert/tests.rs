@@ -194,6 +194,23 @@ fn entries_without_pools_take_their_segments() {
 }
 
 #[test]
+fn an_earlier_segment_at_the_same_address_was_of_no_pool_that_is_known() {
+    let mut snapshot = traces(&[
+        entry("free_requested", 1008, 7, 0),
+        entry("alloc", 1000, 7, 1),
+        entry("free_requested", 1000, 7, 2),
+        entry("segment_free", 1000, 16, 3),
+        entry("segment_alloc", 1000, 16, 4),
+        entry("alloc", 1000, 7, 5),
+    ]);
+    snapshot["segments"] = json!([segment(0, 1000, &[(8, "active_allocated"), (8, "inactive")])]);
+    snapshot["segments"][0]["segment_pool_id"] = json!([4, 0]);
+    let trace = one(&snapshot);
+    let requests = trace.events.iter().filter(|event| event.kind == Kind::Allocate);
+    assert_eq!(requests.map(|event| event.pool).collect::<Vec<_>>(), [0, 0, 1]);
+}
+
+#[test]
 fn failures_and_strangers_are_kept_or_passed_over() {
     let mut oom = entry("oom", 0, 999, 5);
     oom.as_object_mut().unwrap().remove("addr");
