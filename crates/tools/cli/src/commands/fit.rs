@@ -42,6 +42,8 @@ struct Report {
     file: String,
     trace: String,
     peak_requested_bytes: u64,
+    /// With what graphs keep between launches: no device of less serves.
+    peak_with_graphs_bytes: u64,
     fits: Vec<Fit>,
 }
 
@@ -87,13 +89,14 @@ fn fit_trace(
     ample: &Device,
     progress: &Progress,
 ) -> Result<Report> {
-    let peak_requested_bytes = Summary::of(trace).peak_requested_bytes;
+    let Summary { peak_requested_bytes, peak_with_graphs_bytes, .. } = Summary::of(trace);
     let mut fits = Vec::with_capacity(candidates.len());
     for candidate in candidates {
         fits.push(fit_one(trace, candidate, peak_requested_bytes, ample)?);
         progress.step(&trace.name);
     }
-    Ok(Report { file: file.to_owned(), trace: trace.name.clone(), peak_requested_bytes, fits })
+    let (file, trace) = (file.to_owned(), trace.name.clone());
+    Ok(Report { file, trace, peak_requested_bytes, peak_with_graphs_bytes, fits })
 }
 
 fn fit_one(
@@ -133,5 +136,10 @@ fn text(report: &Report) -> String {
         ]);
     }
     let peak = bytes(report.peak_requested_bytes);
-    format!("{}: peak requested {peak}\n{}\n", printable(&report.trace), table.render("  "))
+    let with_graphs = match report.peak_with_graphs_bytes {
+        same if same == report.peak_requested_bytes => String::new(),
+        more => format!(", {} with what graphs keep between launches", bytes(more)),
+    };
+    let name = printable(&report.trace);
+    format!("{name}: peak requested {peak}{with_graphs}\n{}\n", table.render("  "))
 }

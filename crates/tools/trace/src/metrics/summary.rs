@@ -68,6 +68,9 @@ pub struct Summary {
     pub distinct_sizes: u64,
     /// Peak of the requested bytes of live blocks.
     pub peak_requested_bytes: u64,
+    /// The same with what graphs keep: of a pool in which something was captured the most that was
+    /// live there so far. Its addresses are in the graphs, which use them at every launch.
+    pub peak_with_graphs_bytes: u64,
     /// Index of the event that first reached it.
     pub peak_event: usize,
     /// Live blocks at the peak.
@@ -102,9 +105,16 @@ struct Live {
 struct Running {
     share: Share,
     live_bytes: u64,
+    /// Graphs use its memory.
+    is_captured: bool,
 }
 
 impl Running {
+    /// What graphs keep beside what is live.
+    const fn kept_bytes(&self) -> u64 {
+        if self.is_captured { self.share.peak_bytes - self.live_bytes } else { 0 }
+    }
+
     fn allocate(&mut self, bytes: u64) {
         self.share.allocations += 1;
         self.share.bytes = self.share.bytes.saturating_add(bytes);
@@ -140,7 +150,7 @@ impl Summary {
                 Kind::Iteration => reading.iteration(),
                 Kind::OutOfMemory => reading.summary.out_of_memory_events += 1,
                 Kind::HostWait => reading.summary.host_waits += 1,
-                Kind::CaptureBegin => reading.summary.captures += 1,
+                Kind::CaptureBegin => reading.begin_capture(event),
                 Kind::CaptureEnd => {}
             }
         }
@@ -188,6 +198,9 @@ impl Reading {
         if let Some(pool) = self.pools.get_mut(usize::from(event.pool)) {
             pool.allocate(bytes);
         }
+        let kept_bytes: u64 = self.pools.iter().map(Running::kept_bytes).sum();
+        let with_graphs = self.requested_bytes.saturating_add(kept_bytes);
+        summary.peak_with_graphs_bytes = summary.peak_with_graphs_bytes.max(with_graphs);
         if let Some(live) = self.live.get_mut(event.block as usize) {
             *live = Live {
                 bytes,
@@ -219,6 +232,13 @@ impl Reading {
         let pool = self.pools.get_mut(usize::from(live.pool));
         for running in stream.into_iter().chain(pool) {
             running.live_bytes = running.live_bytes.saturating_sub(live.bytes);
+        }
+    }
+
+    fn begin_capture(&mut self, event: &Event) {
+        self.summary.captures += 1;
+        if let Some(pool) = self.pools.get_mut(usize::from(event.pool)) {
+            pool.is_captured = true;
         }
     }
 

@@ -41,6 +41,27 @@ fn counts_peaks_and_lifetimes() {
     assert_eq!(summary.streams[0].allocations, 3);
 }
 
+/// What a graph's pool had live stays taken once it is free, and that of no other pool.
+#[test]
+fn what_graphs_keep_is_needed_beside_what_is_live() {
+    let of_pool = |kind, block, bytes, pool| Event { pool, ..event(kind, block, bytes, 1) };
+    let mut trace = trace();
+    trace.pools = 3;
+    trace.events = vec![
+        of_pool(Kind::Allocate, 0, 512, 2),
+        of_pool(Kind::Free, 0, 512, 2),
+        of_pool(Kind::CaptureBegin, 0, 0, 1),
+        of_pool(Kind::Allocate, 1, 1000, 1),
+        of_pool(Kind::Free, 1, 1000, 1),
+        of_pool(Kind::Allocate, 1, 300, 1),
+        of_pool(Kind::CaptureEnd, 0, 0, 1),
+        of_pool(Kind::Allocate, 2, 900, 0),
+        of_pool(Kind::Allocate, 3, 100, 2),
+    ];
+    let summary = Summary::of(&trace);
+    assert_eq!((summary.peak_requested_bytes, summary.peak_with_graphs_bytes), (1300, 2000));
+}
+
 #[test]
 fn classes_are_powers_of_two_rounded_up() {
     assert_eq!([1, 2, 3, 1024, 1025].map(size_class), [0, 1, 2, 10, 11]);
