@@ -226,7 +226,7 @@ class Drystone:
                 return [ratio(*pair) for pair in pairs]
 
             fit = {"trace": trace["trace"],
-                   "fits": [one.get("capacity_per_requested") for one in found],
+                   "fits": [one.get("capacity_per_needed") for one in found],
                    "time": over_ample("driver_time_us"),
                    "makespan": over_ample("makespan_over_ideal")}
             fits.append(fit | {"missed": missed(fit, FIT_GOALS), "allocators": ALLOCATORS})

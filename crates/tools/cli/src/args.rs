@@ -38,7 +38,7 @@ impl Files {
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct DeviceArgs {
     /// Physical memory of the device: bytes, a size such as 24GiB, or a factor such as 1.02x of
-    /// the trace's peak request [default: that of a measured device, else 1TiB]
+    /// the trace's peak with what graphs keep [default: that of a measured device, else 1TiB]
     #[arg(long, value_name = "SIZE", value_parser = parse_capacity)]
     pub capacity: Option<Capacity>,
 
@@ -173,16 +173,16 @@ pub struct Outputs {
 pub enum Capacity {
     /// So many bytes.
     Bytes(u64),
-    /// So many times the trace's peak request.
+    /// So many times what the trace needs: its peak, with what graphs keep.
     Factor(f64),
 }
 
 impl Capacity {
     /// Bytes of device memory for a trace, whole granules.
-    pub fn resolve(self, peak_requested_bytes: u64) -> u64 {
+    pub fn resolve(self, needed_bytes: u64) -> u64 {
         let bytes = match self {
             Capacity::Bytes(bytes) => bytes,
-            Capacity::Factor(factor) => (peak_requested_bytes as f64 * factor) as u64,
+            Capacity::Factor(factor) => (needed_bytes as f64 * factor) as u64,
         };
         bytes.checked_next_multiple_of(GRANULE_BYTES).unwrap_or(u64::MAX - GRANULE_BYTES + 1)
     }

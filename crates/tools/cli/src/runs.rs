@@ -119,7 +119,7 @@ pub fn examine(
     let own_bytes = measured.and_then(|device| device.total_bytes).unwrap_or(AMPLE_BYTES);
     let capacity = settings.capacity.unwrap_or(Capacity::Bytes(own_bytes));
     let device = Device {
-        capacity_bytes: capacity.resolve(summary.peak_requested_bytes),
+        capacity_bytes: capacity.resolve(summary.needed_bytes),
         quirks: settings.quirks,
         costs: settings.time.costs,
         measured,

@@ -110,7 +110,7 @@ pub fn sweep(
     }
     let work = |&(costs, size, candidate): &(Costs, &Size, &Candidate)| {
         let device = Device {
-            capacity_bytes: size.capacity.resolve(summary.peak_requested_bytes),
+            capacity_bytes: size.capacity.resolve(summary.needed_bytes),
             quirks: settings.quirks,
             costs,
             measured: None,

@@ -27,7 +27,7 @@ fn traces() -> Vec<PathBuf> {
 }
 
 fn is_served(trace: &Trace) -> bool {
-    let peak_bytes = Summary::of(trace).peak_requested_bytes;
+    let peak_bytes = Summary::of(trace).needed_bytes;
     let total_bytes = (peak_bytes + peak_bytes / 50).next_multiple_of(GRANULE_BYTES);
     let (costs, event_latency_ns) = (CostTable::a100(), EVENT_LATENCY_NS);
     let config = SimConfig { total_bytes, event_latency_ns, costs, ..SimConfig::default() };

@@ -205,7 +205,7 @@ fn snapshot_of(args: &Args, input: &Input, traces: Vec<Trace>) -> Result<(Arc<Sn
     );
     let name = args.allocator.as_deref().unwrap_or(candidates::DEFAULT);
     let candidate = Candidate::named(name, args.conf.as_deref().unwrap_or_default())?;
-    let capacity = args.simulated.capacity.map(|c| c.resolve(summary.peak_requested_bytes));
+    let capacity = args.simulated.capacity.map(|c| c.resolve(summary.needed_bytes));
     let ample = Device::untimed(args.simulated.quirks, None);
     let capacity_bytes = capacity.unwrap_or(ample.capacity_bytes);
     let device = Device { capacity_bytes, ..ample };

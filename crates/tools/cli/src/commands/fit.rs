@@ -43,7 +43,7 @@ struct Report {
     trace: String,
     peak_requested_bytes: u64,
     /// With what graphs keep between launches: no device of less serves.
-    peak_with_graphs_bytes: u64,
+    needed_bytes: u64,
     fits: Vec<Fit>,
 }
 
@@ -54,13 +54,13 @@ struct Fit {
     configuration: String,
     /// The smallest device that works, in bytes; absent where even an ample one does not.
     capacity_bytes: Option<u64>,
-    /// Over the peak of the requested bytes.
-    capacity_per_requested: Option<f64>,
+    /// Over what is needed.
+    capacity_per_needed: Option<f64>,
     /// The smallest of the sizes tried from which all larger ones work, too, in bytes. Absent where
     /// the largest does not work, and where none was tried, `capacity_bytes` being beyond them all.
     served_from_bytes: Option<u64>,
-    /// Over the peak of the requested bytes.
-    served_from_per_requested: Option<f64>,
+    /// Over what is needed.
+    served_from_per_needed: Option<f64>,
     /// How often the trace was replayed to find both.
     replays: u32,
 }
@@ -89,54 +89,49 @@ fn fit_trace(
     ample: &Device,
     progress: &Progress,
 ) -> Result<Report> {
-    let Summary { peak_requested_bytes, peak_with_graphs_bytes, .. } = Summary::of(trace);
+    let Summary { peak_requested_bytes, needed_bytes, .. } = Summary::of(trace);
     let mut fits = Vec::with_capacity(candidates.len());
     for candidate in candidates {
-        fits.push(fit_one(trace, candidate, peak_requested_bytes, ample)?);
+        fits.push(fit_one(trace, candidate, needed_bytes, ample)?);
         progress.step(&trace.name);
     }
     let (file, trace) = (file.to_owned(), trace.name.clone());
-    Ok(Report { file, trace, peak_requested_bytes, peak_with_graphs_bytes, fits })
+    Ok(Report { file, trace, peak_requested_bytes, needed_bytes, fits })
 }
 
-fn fit_one(
-    trace: &Trace,
-    candidate: &Candidate,
-    peak_requested_bytes: u64,
-    ample: &Device,
-) -> Result<Fit> {
+fn fit_one(trace: &Trace, candidate: &Candidate, needed_bytes: u64, ample: &Device) -> Result<Fit> {
     let Smallest { capacity_bytes, served_from_bytes, replays } =
         smallest_of_all(trace, candidate, ample)?;
-    let per_requested = |bytes: Option<u64>| {
-        let capacity = bytes.filter(|_| peak_requested_bytes > 0);
-        capacity.map(|capacity| capacity as f64 / peak_requested_bytes as f64)
+    let per_needed = |bytes: Option<u64>| {
+        let capacity = bytes.filter(|_| needed_bytes > 0);
+        capacity.map(|capacity| capacity as f64 / needed_bytes as f64)
     };
     Ok(Fit {
         allocator: candidate.name().to_owned(),
         configuration: candidate.configuration().to_owned(),
         capacity_bytes,
-        capacity_per_requested: per_requested(capacity_bytes),
+        capacity_per_needed: per_needed(capacity_bytes),
         served_from_bytes,
-        served_from_per_requested: per_requested(served_from_bytes),
+        served_from_per_needed: per_needed(served_from_bytes),
         replays,
     })
 }
 
 fn text(report: &Report) -> String {
-    let heads = ["allocator", "fits in", "over requested", "served from", "over it", "replays"];
+    let heads = ["allocator", "fits in", "over needed", "served from", "over it", "replays"];
     let mut table = Table::new(&heads);
     for fit in &report.fits {
         table.row(vec![
             candidates::label(&fit.allocator, &fit.configuration),
             fit.capacity_bytes.map_or("nothing".into(), bytes),
-            fit.capacity_per_requested.map_or("-".into(), ratio),
+            fit.capacity_per_needed.map_or("-".into(), ratio),
             fit.served_from_bytes.map_or("-".into(), bytes),
-            fit.served_from_per_requested.map_or("-".into(), ratio),
+            fit.served_from_per_needed.map_or("-".into(), ratio),
             count(u64::from(fit.replays)),
         ]);
     }
     let peak = bytes(report.peak_requested_bytes);
-    let with_graphs = match report.peak_with_graphs_bytes {
+    let with_graphs = match report.needed_bytes {
         same if same == report.peak_requested_bytes => String::new(),
         more => format!(", {} with what graphs keep between launches", bytes(more)),
     };

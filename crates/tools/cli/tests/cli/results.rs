@@ -192,7 +192,7 @@ fn fits(trace: &str, withheld: &str) -> f64 {
     let arguments = ["fit", &shipped(trace), "--withheld", withheld, "--json"];
     let json = drystone(arguments).expect(0).json();
     let fits = json["traces"][0]["fits"].as_array().unwrap();
-    fits.iter().find(|fit| fit["allocator"] == "drystone-vmm").unwrap()["capacity_per_requested"]
+    fits.iter().find(|fit| fit["allocator"] == "drystone-vmm").unwrap()["capacity_per_needed"]
         .as_f64()
         .unwrap()
 }

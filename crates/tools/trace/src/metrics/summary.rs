@@ -68,9 +68,10 @@ pub struct Summary {
     pub distinct_sizes: u64,
     /// Peak of the requested bytes of live blocks.
     pub peak_requested_bytes: u64,
-    /// The same with what graphs keep: of a pool in which something was captured the most that was
-    /// live there so far. Its addresses are in the graphs, which use them at every launch.
-    pub peak_with_graphs_bytes: u64,
+    /// What any allocator needs at least: the same with what graphs keep, of a pool in which
+    /// something was captured the most that was live there so far. Its addresses are in the graphs,
+    /// which use them at every launch.
+    pub needed_bytes: u64,
     /// Index of the event that first reached it.
     pub peak_event: usize,
     /// Live blocks at the peak.
@@ -200,7 +201,7 @@ impl Reading {
         }
         let kept_bytes: u64 = self.pools.iter().map(Running::kept_bytes).sum();
         let with_graphs = self.requested_bytes.saturating_add(kept_bytes);
-        summary.peak_with_graphs_bytes = summary.peak_with_graphs_bytes.max(with_graphs);
+        summary.needed_bytes = summary.needed_bytes.max(with_graphs);
         if let Some(live) = self.live.get_mut(event.block as usize) {
             *live = Live {
                 bytes,

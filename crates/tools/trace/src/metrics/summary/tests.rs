@@ -59,7 +59,7 @@ fn what_graphs_keep_is_needed_beside_what_is_live() {
         of_pool(Kind::Allocate, 3, 100, 2),
     ];
     let summary = Summary::of(&trace);
-    assert_eq!((summary.peak_requested_bytes, summary.peak_with_graphs_bytes), (1300, 2000));
+    assert_eq!((summary.peak_requested_bytes, summary.needed_bytes), (1300, 2000));
 }
 
 #[test]
