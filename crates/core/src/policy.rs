@@ -168,21 +168,31 @@ pub(crate) const fn unit_bytes(kind: SegmentKind, granule_bytes: u64) -> u64 {
     }
 }
 
+/// What large blocks share of plain memory. As in PyTorch.
+const SHARED_SEGMENT_BYTES: u64 = 20 * MIB;
+
 /// Bytes of a plain segment for a block that fits nowhere; `None` beyond the range of sizes.
 ///
 /// Small blocks share 2 MiB, which is what a driver allocation takes at the least. A large block
 /// under 10 MiB shares 20 MiB; a larger one has its own, in whole 2 MiB. Figures as in PyTorch.
 /// Where segments are not split nothing is shared.
-pub(crate) const fn plain_segment_bytes(
+///
+/// What a private pool holds serves nobody else. There blocks share a quarter of what it holds for
+/// large ones at most, so that beyond a block it takes less than that quarter and 2 MiB.
+pub(crate) fn plain_segment_bytes(
     class: SizeClass,
     bytes: u64,
     is_split: bool,
+    private_bytes: Option<u64>,
 ) -> Option<u64> {
-    match class {
-        SizeClass::Small => Some(PLAIN_UNIT_BYTES),
-        SizeClass::Large if bytes < 10 * MIB && is_split => Some(20 * MIB),
-        SizeClass::Large => round_up(bytes, PLAIN_UNIT_BYTES),
-    }
+    let shared_bytes = match class {
+        SizeClass::Small => return Some(PLAIN_UNIT_BYTES),
+        SizeClass::Large if bytes < 10 * MIB && is_split => {
+            private_bytes.map_or(SHARED_SEGMENT_BYTES, |held| SHARED_SEGMENT_BYTES.min(held / 4))
+        }
+        SizeClass::Large => 0,
+    };
+    round_up(bytes.max(shared_bytes), PLAIN_UNIT_BYTES)
 }
 
 /// The most bytes of a handle where little is to be held: by published costs
@@ -304,15 +314,26 @@ mod tests {
 
     #[test]
     fn b34_plain_segments_hold_what_they_are_for() {
-        let large = |bytes| plain_segment_bytes(SizeClass::Large, bytes, true);
-        assert_eq!(plain_segment_bytes(SizeClass::Small, MIB, true), Some(2 * MIB));
+        let large = |bytes| plain_segment_bytes(SizeClass::Large, bytes, true, None);
+        assert_eq!(plain_segment_bytes(SizeClass::Small, MIB, true, None), Some(2 * MIB));
         assert_eq!(large(MIB + 512), Some(20 * MIB));
         assert_eq!(large(10 * MIB - 512), Some(20 * MIB));
         assert_eq!(large(10 * MIB), Some(10 * MIB));
         assert_eq!(large(10 * MIB + 512), Some(12 * MIB));
         assert_eq!(large(u64::MAX), None);
-        assert_eq!(plain_segment_bytes(SizeClass::Large, MIB + 512, false), Some(2 * MIB));
-        assert_eq!(plain_segment_bytes(SizeClass::Large, 3 * MIB, false), Some(4 * MIB));
+        let unsplit = |bytes| plain_segment_bytes(SizeClass::Large, bytes, false, None);
+        assert_eq!((unsplit(MIB + 512), unsplit(3 * MIB)), (Some(2 * MIB), Some(4 * MIB)));
+    }
+
+    #[test]
+    fn a_private_pool_takes_plain_memory_by_what_it_holds() {
+        let held = |bytes, held| plain_segment_bytes(SizeClass::Large, bytes, true, Some(held));
+        assert_eq!(held(3 * MIB, 0), Some(4 * MIB), "the request alone");
+        assert_eq!(held(3 * MIB, 32 * MIB), Some(8 * MIB));
+        assert_eq!(held(3 * MIB, 33 * MIB), Some(10 * MIB));
+        assert_eq!(held(9 * MIB, 32 * MIB), Some(10 * MIB), "no less than the request");
+        assert_eq!(held(3 * MIB, 1 << 40), Some(20 * MIB));
+        assert_eq!(held(10 * MIB, 1 << 40), Some(10 * MIB));
     }
 
     #[test]

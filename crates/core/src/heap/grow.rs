@@ -10,11 +10,12 @@ use super::{Heap, Outcome};
 use crate::error::RequestError;
 use crate::fence::StreamOrder;
 use crate::headroom::{self, Look, Room};
-use crate::id::ListIx;
+use crate::id::{ListIx, PoolId, PoolIx};
 use crate::plan::{Intent, Plan, Request, Reuse, Step};
 use crate::policy::{self, CrossStream, SegmentKind, SizeClass};
 use crate::reservation::Reserved;
 use crate::size::SizeError;
+use crate::space::segment::Segment;
 use crate::space::unmapped::GrowthPoint;
 use crate::stats::Stats;
 use crate::vm::donors::Donors;
@@ -63,13 +64,26 @@ impl Heap {
             return Ok(plan);
         }
         let list = self.space.list(request.list);
+        let (class, private_bytes) = (list.class, self.private_bytes(list.pool, list.class));
         let of = self.pools.at_mut(list.pool);
-        let bytes = policy::plain_segment_bytes(list.class, request.bytes, of.is_split)
+        let bytes = policy::plain_segment_bytes(class, request.bytes, of.is_split, private_bytes)
             .ok_or(SizeError::TooLarge { bytes: request.requested })?;
         self.headroom.check(&self.stats, bytes, Look::Past)?;
         self.headroom.plan(bytes);
         of.planned_segments += 1;
         Ok(Plan { steps: vec![Step::Malloc { bytes }], intent: Intent::Malloc { request, bytes } })
+    }
+
+    /// What a private pool holds for blocks of a class. That of the default pool serves all.
+    fn private_bytes(&self, pool: PoolIx, class: SizeClass) -> Option<u64> {
+        let held = || {
+            let of = |segment: &Segment| self.space.list(segment.list);
+            let segments = self.space.segments.iter().map(|(_, segment)| segment);
+            let own =
+                segments.filter(|segment| of(segment).pool == pool && of(segment).class == class);
+            own.map(|segment| segment.bytes).sum()
+        };
+        (pool != PoolId::DEFAULT.index).then(held)
     }
 
     /// Backs a request: with granules that are free, as far as there are enough of them, else with

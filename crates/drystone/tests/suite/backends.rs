@@ -347,6 +347,25 @@ fn a_pools_memory_comes_from_its_provider_and_goes_back_there() {
 }
 
 #[test]
+fn a_pool_that_holds_little_takes_little_from_its_provider() {
+    let device = SimDevice::new(watched());
+    let allocator = Allocator::new(Arc::new(device.clone()), &Options::default()).unwrap();
+    let stream = allocator.add_stream(Stream::DEFAULT).unwrap();
+    let provider = Arc::new(Generous { device, left: Mutex::new(99), out: Mutex::default() });
+    let given = Arc::clone(&provider) as Arc<dyn MemoryProvider>;
+    let pool = allocator.add_plain_pool(Some(given), true).unwrap();
+    let mut held = 0_u64;
+    for _ in 0..50 {
+        allocator.allocate_raw(pool, stream, 5 * MIB).unwrap();
+        let now: u64 = provider.out.lock().iter().map(|(_, bytes)| bytes).sum();
+        let quarter = (held / 4).next_multiple_of(2 * MIB);
+        assert!(now - held <= quarter.clamp(6 * MIB, 20 * MIB), "{held} and then {now}");
+        held = now;
+    }
+    assert!(provider.out.lock().len() < 20, "where there is much, blocks share it");
+}
+
+#[test]
 fn the_drivers_own_pools_take_no_provider() {
     let device = SimDevice::new(watched());
     let allocator = Allocator::new(Arc::new(device.clone()), &ASYNC.options()).unwrap();
