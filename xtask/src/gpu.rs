@@ -12,7 +12,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use xshell::Cmd;
 
-use crate::command::{TORCH_VERSION, cmd, copy, made_folder, root, sh, target};
+use crate::command::{TORCH_VERSION, cmd, copy, files_of, made_folder, root, sh, target};
 use crate::toolchain::{Toolchain, triple, with_tools};
 use crate::wheel::{self, WheelArgs};
 use crate::{capi, simcuda, torch};
@@ -81,8 +81,7 @@ pub fn pack(out: Option<PathBuf>) -> Result<PathBuf> {
     for name in ["run", "README.md"] {
         copy(&root().join("xtask/gpu").join(name), &out.join(name))?;
     }
-    let steps = sh().read_dir("xtask/gpu/steps")?.into_iter();
-    let steps = steps.filter(|file| file.extension().is_some_and(|extension| extension == "py"));
+    let steps = files_of("xtask/gpu/steps".as_ref(), "py")?.into_iter();
     for file in steps.chain([root().join("python/tests/sharing.py")]) {
         sh().copy_file(file, out.join("steps"))?;
     }

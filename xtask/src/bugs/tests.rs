@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::figure::{Change, ENDS, FAILS, change, is_at_best};
 use super::page::{Page, Row};
 use super::{BUGS, MATRIX, Study, differences, setting};
-use crate::command::sh;
+use crate::command::{files_of, sh};
 
 const TEXT: &str = "Text.\n\n| program | at best | a | b | c | d | e | f |\n| --- | --- |\n\
     | `one` | 1.00 GiB | 2.00 GiB | 3.00 GiB | no pools | 1.50 GiB | 1.50 GiB | process ends |\n\
@@ -103,8 +103,7 @@ fn each_is_told(study: &Study) {
     let page = Page::read(&text).expect("read its rows");
     assert_eq!(page.text(), text, "it counts its rows wrongly: cargo xtask {folder} --write");
     let listed: BTreeSet<_> = page.rows().map(|row| row.name.clone()).collect();
-    let mut programs = sh().read_dir(folder).expect("list the programs");
-    programs.retain(|file| file.extension().is_some_and(|one| one == "py"));
+    let programs = files_of(folder.as_ref(), "py").expect("list the programs");
     let mut there = BTreeSet::new();
     for file in programs.iter().filter(|file| !file.ends_with("common.py")) {
         let program = sh().read_file(file).expect("read a program");

@@ -81,13 +81,13 @@ impl Toolkit {
 /// What cudarc, in the version of the engines' `Cargo.lock`, can call of each library.
 fn declared() -> Result<Imports> {
     let sources = sources_of("cudarc")?;
-    let mut imports = Imports::default();
+    let mut imports = Imports::new();
     for (library, module) in LIBRARIES {
         let file = sources.join("src").join(module).join("sys/mod.rs");
         let text = sh().read_file(&file)?;
         let names: Names = functions(&text).map(|name| (String::new(), name.to_owned())).collect();
         ensure!(!names.is_empty(), "{} declares no function", file.display());
-        imports.0.insert(library.to_owned(), names);
+        imports.insert(library.to_owned(), names);
     }
     Ok(imports)
 }
