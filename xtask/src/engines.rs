@@ -9,31 +9,33 @@ mod run;
 mod toolkit;
 
 use anyhow::{Result, ensure};
-use clap::ValueEnum;
 
 use crate::capi;
-pub use run::Engine;
 use run::{Bench, Figures, Program, Route, WAYS, Way, program};
 use toolkit::{MANIFEST, Toolkit};
 
+/// The crates of `engines/`, the cheapest to build first. The package of one is `engine-NAME`, its
+/// programs are `NAME-plain` and `NAME-installed`.
+pub const ENGINES: [&str; 4] = ["candle", "burn", "kornia", "mistral"];
+
 /// With batches whose shapes vary. The last handles, of 8 MiB, are in use in part.
-const BERT: Program = program("candle BERT, 40 batches", Engine::Candle, ["bert", "40"], 1.02);
+const BERT: Program = program("candle BERT, 40 batches", "candle", ["bert", "40"], 1.02);
 
 const PROGRAMS: [Program; 7] = [
-    program("candle Llama, 12 requests", Engine::Candle, ["llama", "12"], 1.02),
+    program("candle Llama, 12 requests", "candle", ["llama", "12"], 1.02),
     BERT,
     // Its weights are small, of odd sizes, and stay: each leaves the rest of a granule.
-    program("candle quantised Llama, 6 requests", Engine::Candle, ["quantized", "6"], 1.07),
+    program("candle quantised Llama, 6 requests", "candle", ["quantized", "6"], 1.07),
     // Its own pools take of the device what they want, in pages of their own.
-    program("burn encoder, 40 batches", Engine::Burn, ["encoder", "40"], 1.02),
+    program("burn encoder, 40 batches", "burn", ["encoder", "40"], 1.02),
     Program {
         is_patched: true,
-        ..program("the same, cubecl's pools off", Engine::Burn, ["encoder", "40"], 1.06)
+        ..program("the same, cubecl's pools off", "burn", ["encoder", "40"], 1.06)
     },
     // It is small, so that the last handles weigh more.
-    program("kornia tracker, 60 frames", Engine::Kornia, ["frames", "60"], 1.12),
+    program("kornia tracker, 60 frames", "kornia", ["frames", "60"], 1.12),
     // Caches of many sequences are small, and outlive what lies between them.
-    program("mistral.rs Llama, 24 requests", Engine::Mistral, ["llama", "24"], 1.04),
+    program("mistral.rs Llama, 24 requests", "mistral", ["llama", "24"], 1.04),
 ];
 
 /// Threads of burn take turns as they like: what two runs ask for may differ by this.
@@ -44,8 +46,8 @@ const BERT_MIB: u64 = 1908;
 
 /// Runs the programs of one engine, or of all, and looks for the smallest device that completes
 /// one of candle's.
-pub fn engines(only: Option<Engine>) -> Result<()> {
-    let engines = only.map_or(Engine::value_variants().to_vec(), |engine| vec![engine]);
+pub fn engines(only: Option<&str>) -> Result<()> {
+    let engines = only.map_or(ENGINES.to_vec(), |engine| vec![engine]);
     let bench = build(&engines)?;
     let mut wrong = Vec::new();
     println!("{}", Figures::HEAD);
@@ -74,16 +76,16 @@ pub fn engines(only: Option<Engine>) -> Result<()> {
 }
 
 /// Builds engines as they are and with the call of `install`, and what is preloaded.
-fn build(engines: &[Engine]) -> Result<Bench> {
+fn build(engines: &[&str]) -> Result<Bench> {
     let toolkit = Toolkit::make()?;
     // First, for the programs of the same names take their places.
-    if engines.contains(&Engine::Burn) {
+    if engines.contains(&"burn") {
         patched::build(&toolkit)?;
     }
     for engine in engines {
-        let is_apart = *engine == Engine::Mistral;
+        let is_apart = *engine == "mistral";
         let manifest = if is_apart { "engines/mistral/Cargo.toml" } else { MANIFEST };
-        toolkit.build(&engine.name(), manifest, &["--locked"])?;
+        toolkit.build(engine, manifest, &["--locked"])?;
     }
     Ok(Bench { toolkit, preload: capi::assemble(None)?.join(capi::PRELOAD) })
 }

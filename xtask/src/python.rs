@@ -9,7 +9,7 @@ use std::process::Command;
 
 use anyhow::Result;
 
-use crate::command::{TORCH_VERSION, cmd, made_folder, path_after, root, sh, target};
+use crate::command::{TORCH_VERSION, cmd, files_of, path_after, root, sh, target};
 use crate::torch::DEVICES;
 use crate::wheel::{self, ShimArgs, WheelArgs};
 use crate::{capi, suite, torch, venv};
@@ -23,9 +23,8 @@ const TORCH_TEST_PACKAGES: &str = "attrs expecttest hypothesis psutil sortedcont
 
 /// The test files of a folder, as modules.
 fn suites_in(folder: &str) -> Result<Vec<String>> {
-    let files = sh().read_dir(folder)?;
-    let name = |file: &Path| Some(file.file_name()?.to_str()?.strip_suffix(".py")?.to_owned());
-    let names = files.iter().filter_map(|file| name(file));
+    let files = files_of(folder.as_ref(), "py")?;
+    let names = files.iter().filter_map(|file| Some(file.file_stem()?.to_str()?.to_owned()));
     Ok(names.filter(|name| name.starts_with("test_")).collect())
 }
 
@@ -96,17 +95,18 @@ pub fn test(version: &str) -> Result<()> {
 }
 
 /// Runs PyTorch's own tests of memory from a checkout, with its allocator and with Drystone.
-pub fn torch_tests(checkout: &Path, version: &str, words: &[String]) -> Result<()> {
-    let checkout = made_folder(checkout.to_owned())?;
+pub fn torch_tests(version: &str, arguments: &[String]) -> Result<()> {
     let torch = torch::set_up(version)?;
     let packages = target().join("torch-tests");
     if !packages.exists() {
         let wanted = format!("--no-deps --target {} {TORCH_TEST_PACKAGES}", packages.display());
         venv::pip_install(&torch.python, &wanted)?;
     }
-    let tests = torch.python().arg("xtask/torch_tests.py").arg(checkout);
-    let tests = tests.args(words.iter().flat_map(|word| ["-k", word.as_str()]));
-    let tests = tests.env("DRYSTONE_LIBRARY", capi::assemble(None)?.join(capi::LIBRARY));
+    let library = capi::assemble(None)?.join(capi::LIBRARY);
+    // The checkout is meant from where the caller is.
+    let _there = sh().push_dir(std::env::current_dir()?);
+    let tests = torch.python().arg(root().join("xtask/torch_tests.py")).args(arguments);
+    let tests = tests.env("DRYSTONE_LIBRARY", library);
     let tests = tests.env("PYTHONPATH", std::env::join_paths([root().join("python"), packages])?);
     Ok(tests.env("SIMCUDA_CONF", DEVICES).envs([native_cache()]).run()?)
 }

@@ -4,34 +4,17 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use anyhow::{Context, Result, ensure};
-use clap::ValueEnum;
 use serde_json::Value;
 
 use super::patched;
 use super::toolkit::{Toolkit, engines_target};
 use crate::command::sh;
 
-/// A crate of `engines/`, the cheapest to build first. Its package is `engine-NAME`, its programs
-/// `NAME-plain` and `NAME-installed`.
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Engine {
-    Candle,
-    Burn,
-    Kornia,
-    Mistral,
-}
-
-impl Engine {
-    pub fn name(self) -> String {
-        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
-    }
-}
-
 /// A program of `engines/`, and what it does.
 pub struct Program {
     /// As in the table.
     pub name: &'static str,
-    pub engine: Engine,
+    pub engine: &'static str,
     pub arguments: [&'static str; 2],
     /// Whether cubecl is patched.
     pub is_patched: bool,
@@ -42,7 +25,7 @@ pub struct Program {
 /// One over cubecl as it is.
 pub const fn program(
     name: &'static str,
-    engine: Engine,
+    engine: &'static str,
     arguments: [&'static str; 2],
     most_held: f64,
 ) -> Program {
@@ -71,17 +54,13 @@ pub enum Route {
     Preloaded,
 }
 
-const fn way(name: &'static str, route: Route, options: &'static str) -> Way {
-    Way { name, route, options }
-}
-
 /// All of them; as it is comes first.
 pub const WAYS: [Way; 5] = [
-    way("as it is", Route::AsItIs, ""),
-    way("installed", Route::Installed, ""),
-    way("installed, `prefer:memory`", Route::Installed, "prefer:memory"),
-    way("preloaded", Route::Preloaded, ""),
-    way("preloaded, `prefer:memory`", Route::Preloaded, "prefer:memory"),
+    Way { name: "as it is", route: Route::AsItIs, options: "" },
+    Way { name: "installed", route: Route::Installed, options: "" },
+    Way { name: "installed, `prefer:memory`", route: Route::Installed, options: "prefer:memory" },
+    Way { name: "preloaded", route: Route::Preloaded, options: "" },
+    Way { name: "preloaded, `prefer:memory`", route: Route::Preloaded, options: "prefer:memory" },
 ];
 
 /// The oracle's kernels run up to 50 µs, the engine's own for 20 µs.
@@ -161,7 +140,7 @@ pub struct Bench {
 impl Bench {
     /// Runs a program that has to complete.
     pub fn run(&self, program: &Program, way: &Way) -> Result<Figures> {
-        let ample_mib = if program.engine == Engine::Burn { 2 * AMPLE_MIB } else { AMPLE_MIB };
+        let ample_mib = if program.engine == "burn" { 2 * AMPLE_MIB } else { AMPLE_MIB };
         let output = self.output(program, way, ample_mib)?;
         let (name, way, said) = (program.name, way.name, String::from_utf8_lossy(&output.stderr));
         ensure!(is_complete(&output), "{name}, {way}: {}\n{said}", output.status);
@@ -191,7 +170,7 @@ impl Bench {
         sh().remove_path(stats_file())?;
         let folder = program.folder();
         let kind = if way.route == Route::Installed { "installed" } else { "plain" };
-        let mut engine = Command::new(folder.join(format!("{}-{kind}", program.engine.name())));
+        let mut engine = Command::new(folder.join(format!("{}-{kind}", program.engine)));
         self.toolkit.set_up(&mut engine)?;
         engine.args(program.arguments).current_dir(folder).env("DRYSTONE_CONF", way.options);
         let device = format!("memory:{memory_mib}MiB,{DEVICE},stats:{}", stats_file().display());
