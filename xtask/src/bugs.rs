@@ -20,7 +20,7 @@ use crate::command::{TORCH_VERSION, root, sh, target};
 use crate::python::native_cache;
 use crate::suite::in_parallel;
 use crate::torch::{self, POOLS, TorchVenv};
-use figure::{Change, change};
+use figure::change;
 use page::{Page, Row};
 
 /// Reports of memory held and refused.
@@ -105,9 +105,9 @@ pub fn bugs(study: Study, args: &Args) -> Result<()> {
     for before in rows {
         let now = bench.row(&study, &before.name)?;
         println!("{now}");
-        for difference in differences(&study, &before, &now) {
-            wrong += usize::from(difference.is_error);
-            eprintln!("{}", difference.text);
+        for (is_error, text) in differences(&study, &before, &now) {
+            wrong += usize::from(is_error);
+            eprintln!("{text}");
         }
         page.put(now);
     }
@@ -121,34 +121,22 @@ pub fn bugs(study: Study, args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// A figure that is not the page's.
-struct Difference {
-    text: String,
-    is_error: bool,
-}
-
-/// What differs from the page. Better is no error where Drystone is, since its page is then merely
-/// modest; of the others the page may say nothing that is not so.
-fn differences(study: &Study, page: &Row, now: &Row) -> Vec<Difference> {
-    let mut found = Vec::new();
+/// What differs from the page, and whether that is an error. Better is none where Drystone is,
+/// since its page is then merely modest; of the others the page may say nothing that is not so.
+fn differences(study: &Study, page: &Row, now: &Row) -> Vec<(bool, String)> {
     let program = &now.name;
-    if page.right != now.right {
-        let text = format!("error: {program}: right is {}, by the page {}", now.right, page.right);
-        found.push(Difference { text, is_error: true });
-    }
-    for (allocator, (before, after)) in
-        study.allocators.iter().zip(page.came_to.iter().zip(&now.came_to))
-    {
-        let (word, is_error) = match change(before, after) {
-            Change::None => continue,
-            Change::Better => ("better", allocator.drystone.is_none()),
-            Change::Worse => ("worse", true),
-        };
-        let (mark, name) = (if is_error { "error" } else { "note" }, allocator.name);
+    let right = format!("error: {program}: right is {}, by the page {}", now.right, page.right);
+    let right = (page.right != now.right).then_some((true, right));
+    let all = study.allocators.iter().zip(page.came_to.iter().zip(&now.came_to));
+    let of_allocator = |(allocator, (before, after)): (&Allocator, (&String, &String))| {
+        let is_better = change(before, after)?.is_lt();
+        let is_error = !is_better || allocator.drystone.is_none();
+        let mark = if is_error { "error" } else { "note" };
+        let (word, name) = (if is_better { "better" } else { "worse" }, allocator.name);
         let text = format!("{mark}: {program}, {name}: {after} is {word} than the page's {before}");
-        found.push(Difference { text, is_error });
-    }
-    found
+        Some((is_error, text))
+    };
+    right.into_iter().chain(all.filter_map(of_allocator)).collect()
 }
 
 /// What every run needs.

@@ -9,6 +9,7 @@ use std::env::consts::ARCH;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
+use clap::Parser;
 use serde_json::Value;
 use xshell::Cmd;
 
@@ -76,7 +77,7 @@ pub fn pack(out: Option<PathBuf>) -> Result<PathBuf> {
         let (program, built) = (out.join("bin").join(name), build(name, arguments)?);
         cmd!("strip -o {program} {built}").run()?;
     }
-    sh().copy_file(wheel::wheel(&WheelArgs::default())?, &out)?;
+    sh().copy_file(wheel::wheel(&WheelArgs::parse_from([""]))?, &out)?;
     c_example(&out)?;
     for name in ["run", "README.md"] {
         copy(&root().join("xtask/gpu").join(name), &out.join(name))?;

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::Result;
+use clap::Parser;
 
 use crate::command::{TORCH_VERSION, cmd, files_of, path_after, root, sh, target};
 use crate::torch::DEVICES;
@@ -41,9 +42,8 @@ pub fn native_cache() -> (&'static str, PathBuf) {
 
 /// Runs the tests of a wheel, as it is, or says why they skip.
 pub fn test_wheel(wheel: &Path) -> Result<()> {
-    let python = torch::or_skipped(TORCH_VERSION)?.python();
-    let mut tests = Command::from(python.args(["-m", "unittest", "test_wheel"]));
-    tests.current_dir(root().join("python/tests")).env("PYTHONPATH", test_paths()?);
+    let mut tests = torch::or_skipped(TORCH_VERSION)?.tests("python/tests", "test_wheel");
+    tests.env("PYTHONPATH", test_paths()?);
     tests.env("DRYSTONE_WHEEL", wheel).env("SIMCUDA_CONF", DEVICES);
     suite::run(tests)
 }
@@ -59,16 +59,14 @@ pub fn test(version: &str) -> Result<()> {
     let inductor = target().join("torch-inductor");
     let wheel = wheel::wheel(&WheelArgs {
         out: Some(target().join("wheel-test")),
-        shims: ShimArgs { torch: vec![version.to_owned()], ..ShimArgs::default() },
+        shims: ShimArgs { torch: vec![version.to_owned()], ..ShimArgs::parse_from([""]) },
     });
     if let Err(error) = &wheel {
         // Without a network, or the tools. Its tests say that they skip.
         eprintln!("the wheel cannot be built: {error:#}");
     }
     let paths = test_paths()?;
-    let prepared = |arguments: &[&str]| {
-        let mut python = Command::from(torch.python().args(arguments));
-        python.current_dir(root().join("python/tests"));
+    let prepared = |mut python: Command| {
         python.env("PYTHONPATH", &paths).env("PATH", &programs).envs([native_cache()]);
         python.env("DRYSTONE_LIBRARY", &library).env("SIMCUDA_CONF", DEVICES);
         python.env("TORCHINDUCTOR_CACHE_DIR", &inductor).env("TRITON_CACHE_DIR", &inductor);
@@ -77,12 +75,11 @@ pub fn test(version: &str) -> Result<()> {
         }
         python
     };
-    suite::run(prepared(&["-c", COMPILE]))?;
+    suite::run(prepared(torch.python().args(["-c", COMPILE]).into()))?;
     let mut suites = Vec::new();
     for name in suites_in("python-sim/tests")? {
-        let mut tests = Command::from(torch.python().args(["-m", "unittest", &name]));
-        tests.current_dir(root().join("python-sim/tests")).env("PATH", &programs);
-        tests.env("PYTHONPATH", root().join("python-sim"));
+        let mut tests = torch.tests("python-sim/tests", &name);
+        tests.env("PATH", &programs).env("PYTHONPATH", root().join("python-sim"));
         tests.env("DRYSTONE_SIM_LIBRARIES", &torch.libraries);
         suites.push(tests);
     }
@@ -90,7 +87,7 @@ pub fn test(version: &str) -> Result<()> {
     let (models, others): (Vec<_>, _) =
         suites_in("python/tests")?.into_iter().partition(is_of_models);
     let models = models.into_iter().filter(|_| version == TORCH_VERSION);
-    suites.extend(models.chain(others).map(|name| prepared(&["-m", "unittest", &name])));
+    suites.extend(models.chain(others).map(|name| prepared(torch.tests("python/tests", &name))));
     suite::side_by_side(suites)
 }
 

@@ -69,6 +69,13 @@ impl TorchVenv {
         let python = cmd!("{python} -B").env("LD_LIBRARY_PATH", libraries);
         python.env("TRITON_LIBCUDA_PATH", libraries)
     }
+
+    /// A command that runs a module of tests in a folder.
+    pub fn tests(&self, folder: &str, module: &str) -> Command {
+        let mut tests = Command::from(self.python().args(["-m", "unittest", module]));
+        tests.current_dir(root().join(folder));
+        tests
+    }
 }
 
 /// Makes the environment of a PyTorch, or what of it is missing or out of date.
@@ -142,8 +149,7 @@ pub fn test() -> Result<()> {
     let torch = or_skipped(TORCH_VERSION)?;
     cmd!("cargo build --release --package drystone-preload").run()?;
     let suite = |folder: &str, file, devices, allocator| {
-        let mut tests = Command::from(torch.python().args(["-m", "unittest", file]));
-        tests.current_dir(root().join(folder));
+        let mut tests = torch.tests(folder, file);
         tests.env("SIMCUDA_CONF", devices).env("PYTORCH_ALLOC_CONF", allocator);
         tests
     };

@@ -3,6 +3,8 @@
 //! A figure is a number and what it counts, `52.00 GiB`, `2 refused`, `17k tokens`; or words; or a
 //! verdict and the MiB that were held, `pass 352`.
 
+use std::cmp::Ordering;
+
 /// Of a program that did not live to say anything.
 pub const ENDS: &str = "process ends";
 /// Of one that ended otherwise, and did not say what it came to.
@@ -17,20 +19,12 @@ const LEFT_OUT: [&str; 2] = ["no pools", "not modelled"];
 /// How much worse than the best is still near it.
 const NEAR: f64 = 0.05;
 
-/// How a figure compares with the one before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
-    None,
-    Better,
-    /// Or nothing that could be compared.
-    Worse,
-}
-
-/// How a figure compares with the one before.
-pub fn change(before: &str, after: &str) -> Change {
+/// How a figure compares with another one before it, if that is not the same: less is better, and
+/// greater is worse, as is what cannot be compared.
+pub fn change(before: &str, after: &str) -> Option<Ordering> {
     // What is held by one that fails says nothing.
     if before == after || before.starts_with(FAIL) && after.starts_with(FAIL) {
-        return Change::None;
+        return None;
     }
     let failed = before == FAILS || before.starts_with(FAIL);
     let goes_on = before == ENDS || failed && after.starts_with(PASS);
@@ -38,7 +32,7 @@ pub fn change(before: &str, after: &str) -> Change {
         (Some((was, counted)), Some((is, unit))) if counted == unit => is_better(unit, is, was),
         _ => false,
     };
-    if goes_on || is_better { Change::Better } else { Change::Worse }
+    Some(if goes_on || is_better { Ordering::Less } else { Ordering::Greater })
 }
 
 /// Whether a figure is the best that there could be, or near it; none where it says that the

@@ -85,18 +85,15 @@ fn declared() -> Result<Imports> {
     for (library, module) in LIBRARIES {
         let file = sources.join("src").join(module).join("sys/mod.rs");
         let text = sh().read_file(&file)?;
-        let names: Names = functions(&text).map(|name| (String::new(), name.to_owned())).collect();
+        let of_line = |line: &str| {
+            let name = line.strip_prefix("pub unsafe")?.strip_prefix(" fn ")?.split('(').next()?;
+            Some((String::new(), name.to_owned()))
+        };
+        let names: Names = text.lines().filter_map(of_line).collect();
         ensure!(!names.is_empty(), "{} declares no function", file.display());
         imports.insert(library.to_owned(), names);
     }
     Ok(imports)
-}
-
-/// The functions of a file of bindings.
-fn functions(bindings: &str) -> impl Iterator<Item = &str> {
-    bindings
-        .lines()
-        .filter_map(|line| line.strip_prefix("pub unsafe")?.strip_prefix(" fn ")?.split('(').next())
 }
 
 /// The folder of a crate's sources, in the version of the engines' `Cargo.lock`; fetched the first
@@ -108,15 +105,4 @@ pub fn sources_of(name: &str) -> Result<PathBuf> {
     ensure!(found.next().is_none(), "engines use several versions of {name}");
     let folder = manifest.map(Path::new).and_then(Path::parent);
     Ok(folder.with_context(|| format!("no engine uses {name}"))?.to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::functions;
-
-    #[test]
-    fn functions_are_read_from_bindings() {
-        let text = "pub unsafe\x20fn cublasCreate_v2(handle: *mut H) -> S {\n    fn inner();\n}\n";
-        assert_eq!(functions(text).collect::<Vec<_>>(), ["cublasCreate_v2"]);
-    }
 }
