@@ -161,11 +161,7 @@ enum Task {
     /// Replay every trace, shipped and generated, on devices from ample to barely enough, and hold
     /// what came of it against the goals.
     #[command(disable_help_flag = true)]
-    Figures {
-        /// Options; `--help` lists them.
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        arguments: Vec<String>,
-    },
+    Figures(Rest),
     /// Run programs of real frameworks, which are installed the first time: what each allocator
     /// holds under them, and their dry runs.
     Frameworks {
@@ -174,22 +170,28 @@ enum Task {
     },
     /// Run public reports of memory bugs under each allocator, and hold what they come to against
     /// `docs/evidence/bugs-2026.md`.
-    Bugs(bugs::Args),
+    #[command(disable_help_flag = true)]
+    Bugs(Rest),
     /// Run public reports of what breaks with mapped memory under each allocator and each route,
     /// and hold what they come to against `docs/evidence/matrix.md`.
-    Matrix(bugs::Args),
+    #[command(disable_help_flag = true)]
+    Matrix(Rest),
     /// Hold dry runs against measurements of real GPUs, which must be there.
     #[command(disable_help_flag = true)]
-    Score {
-        /// Options; `--help` lists them.
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        arguments: Vec<String>,
-    },
+    Score(Rest),
     /// Time the hit path, the replay and the decoders.
     Bench,
     /// Count the hit path's instructions under valgrind, which must be there; installs
     /// gungraun-runner if it is missing.
     Instructions,
+}
+
+/// What goes on to a script.
+#[derive(clap::Args)]
+struct Rest {
+    /// Options; `--help` lists them.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<String>,
 }
 
 fn main() -> ExitCode {
@@ -224,11 +226,11 @@ fn carry_out(task: Task) -> Result<()> {
         Task::TorchTests { torch, arguments } => python::torch_tests(&torch, &arguments),
         Task::Shims { args, new } => wheel::shims(&args, new),
         Task::Fuzz { seconds } => fuzz::fuzz(seconds),
-        Task::Figures { arguments } => figures::figures(&arguments),
+        Task::Figures(rest) => figures::figures(&rest.arguments),
         Task::Frameworks { names } => frameworks::frameworks(&names),
-        Task::Bugs(args) => bugs::bugs(bugs::BUGS, &args),
-        Task::Matrix(args) => bugs::bugs(bugs::MATRIX, &args),
-        Task::Score { arguments } => score::score(&arguments),
+        Task::Bugs(rest) => bugs::bugs("bugs", &rest.arguments),
+        Task::Matrix(rest) => bugs::bugs("matrix", &rest.arguments),
+        Task::Score(rest) => score::score(&rest.arguments),
         Task::Bench => bench(&["hit_path", "stalls", "replay", "decode"]),
         Task::Instructions => instructions(),
         Task::Capi { out } => shown(capi::build(out)),

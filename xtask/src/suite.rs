@@ -33,7 +33,7 @@ pub fn side_by_side(commands: Vec<Command>) -> Result<()> {
 }
 
 /// What comes of each piece of work, in their order, with as many at once as there are cores.
-pub fn in_parallel<T: Send, R: Send>(pieces: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
+fn in_parallel<T: Send, R: Send>(pieces: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
     let left = Mutex::new(pieces.into_iter().enumerate());
     // Taken without holding the rest while it runs.
     let next = || left.lock().unwrap_or_else(PoisonError::into_inner).next();

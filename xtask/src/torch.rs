@@ -34,7 +34,7 @@ const SIMULATED: [&str; 5] =
 pub const DEVICES: &str =
     "memory:8GiB,devices:2,backing:true,oracle:true,kernel_us:20,event_latency_us:50";
 /// PyTorch's allocator over the driver's pools.
-pub const POOLS: &str = "backend:cudaMallocAsync";
+const POOLS: &str = "backend:cudaMallocAsync";
 const STRICT: &str = "memory:8GiB,backing:true,oracle:true,strict:true";
 /// Test files of `crates/lab/simcudart/tests/torch`, each with its devices and PyTorch's allocator.
 const SUITES: [(&str, &str, &str); 4] = [
