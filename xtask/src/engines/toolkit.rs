@@ -6,9 +6,9 @@
 
 use std::env;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
+use xshell::Cmd;
 
 use crate::command::{cmd, link, made_folder, path_after, root, sh, target};
 use crate::package::{list, metadata};
@@ -70,11 +70,11 @@ impl Toolkit {
         Ok(cargo.env("CUDA_COMPUTE_CAP", "90").envs(places).run()?)
     }
 
-    /// Has a program run with it.
-    pub fn set_up(&self, program: &mut Command) -> Result<()> {
+    /// Has programs run with it.
+    pub fn set_up(&self, programs: Cmd<'static>) -> Result<Cmd<'static>> {
         let paths = env::join_paths([&self.folder.join("lib64"), &self.simulated])?;
-        program.env("LD_LIBRARY_PATH", paths).envs(PLACES.map(|place| (place, &self.folder)));
-        Ok(())
+        let places = PLACES.map(|place| (place, &self.folder));
+        Ok(programs.env("LD_LIBRARY_PATH", paths).envs(places))
     }
 }
 
