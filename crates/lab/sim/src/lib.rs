@@ -54,6 +54,7 @@ mod memory;
 mod oracle;
 mod profile;
 mod program;
+mod refuse;
 mod rng;
 mod running;
 mod shared_file;

@@ -10,6 +10,13 @@ pub(crate) struct Status(pub(crate) i32);
 /// What a function of the API comes to.
 pub(crate) type Outcome<T = ()> = Result<T, Status>;
 
+impl Status {
+    /// Ends a call with this where something is wrong.
+    pub(crate) fn when(self, is_wrong: bool) -> Outcome {
+        if is_wrong { Err(self) } else { Ok(()) }
+    }
+}
+
 macro_rules! statuses {
     ($($constant:ident = $number:literal $text:literal)*) => {
         $(#[allow(dead_code, reason = "the table is whole")]

@@ -8,6 +8,7 @@
 use super::{Holders, Object, VirtualMemory, is_granular};
 use crate::memory::piece::{Physical, Piece};
 use crate::memory::supply::Supply;
+use crate::refuse::refuse;
 use crate::shared_file::SharedFile;
 use drystone_driver::{Descriptor, ErrorCode, Handle};
 use std::os::fd::AsFd;
@@ -56,9 +57,7 @@ impl VirtualMemory {
         descriptor: &Descriptor,
     ) -> Result<Handle, ErrorCode> {
         let file = SharedFile::of(descriptor.as_fd()).map_err(|_| ErrorCode::InvalidValue)?;
-        if file.ordinal() != self.ordinal {
-            return Err(ErrorCode::NotSupported);
-        }
+        refuse(ErrorCode::NotSupported, file.ordinal() != self.ordinal)?;
         let known = self.exports.by_file.get(&file.identity()).copied();
         let physical = match known {
             Some(physical) => physical,
