@@ -70,7 +70,7 @@ pub use fault::{FaultMode, FaultPlan};
 pub use handle_table::HandleTable;
 pub use harsh::Harsh;
 pub use held::{Gate, Moved};
-pub use legality::{Group, Legality, MODES, Rule};
+pub use legality::{Legality, MODES, Rule};
 pub use measured::{Measured, MeasuredError};
 pub use memory::Host;
 pub use profile::Profile;
