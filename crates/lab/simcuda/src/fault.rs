@@ -6,7 +6,7 @@
 use crate::status::{Outcome, Status};
 use crate::{context, process};
 use drystone_driver::Call;
-use drystone_sim::{FaultMode, FaultPlan};
+use drystone_sim::{FaultMode, FaultPlan, Rule};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -28,32 +28,17 @@ static PLANS: Mutex<Vec<Plan>> = Mutex::new(Vec::new());
 fn call_of(name: &str) -> Option<Call> {
     // What moves take is no call of the simulated device's here.
     let is_its = |call: &Call| !matches!(call, Call::Hold | Call::Copy | Call::FinishCopies);
-    let known = Call::ALL.into_iter().filter(is_its).find(|call| call.cuda_name() == name);
-    known.or(match name {
-        "cuMemAlloc" | "cuMemAllocPitch" => Some(Call::Malloc),
-        "cuMemFree" => Some(Call::Free),
-        "cuMemAllocAsync" | "cuMemAllocFromPoolAsync" | "cudaMallocFromPoolAsync" => {
-            Some(Call::MallocAsync)
-        }
-        "cuMemFreeAsync" => Some(Call::FreeAsync),
-        "cuEventCreate" | "cudaEventCreateWithFlags" => Some(Call::CreateEvent),
-        "cuEventDestroy" => Some(Call::DestroyEvent),
-        "cuEventRecord" | "cuEventRecordWithFlags" | "cudaEventRecordWithFlags" => {
-            Some(Call::Record)
-        }
-        "cuEventQuery" => Some(Call::Query),
-        "cuStreamWaitEvent" => Some(Call::Wait),
-        "cuEventSynchronize" => Some(Call::SynchronizeEvent),
-        "cuStreamSynchronize" => Some(Call::SynchronizeStream),
-        "cuCtxSynchronize" => Some(Call::SynchronizeDevice),
-        "cuStreamIsCapturing" => Some(Call::CaptureStatus),
-        "cuThreadExchangeStreamCaptureMode" => Some(Call::ExchangeCaptureMode),
-        "cudaMemGetInfo" => Some(Call::MemoryInfo),
-        "cudaMemPoolCreate" => Some(Call::CreateMemoryPool),
-        "cudaMemPoolDestroy" => Some(Call::DestroyMemoryPool),
-        "cudaMemPoolTrimTo" => Some(Call::TrimMemoryPool),
-        "cudaMemPoolGetAttribute" => Some(Call::MemoryPoolUsage),
-        "cudaDeviceEnablePeerAccess" => Some(Call::EnablePeerAccess),
+    let of_driver = name.replacen("cuda", "cu", 1);
+    let is_named = |call: &Call| {
+        call.cuda_name() == name || [name, &of_driver].contains(&Rule::of(*call).function)
+    };
+    let known = Call::ALL.into_iter().filter(is_its).find(is_named);
+    known.or(match &*of_driver {
+        "cuMemAllocPitch" => Some(Call::Malloc),
+        "cuMemAllocAsync" | "cuMallocFromPoolAsync" => Some(Call::MallocAsync),
+        "cuEventCreateWithFlags" => Some(Call::CreateEvent),
+        "cuEventRecordWithFlags" => Some(Call::Record),
+        "cuDeviceEnablePeerAccess" => Some(Call::EnablePeerAccess),
         _ => None,
     })
 }
