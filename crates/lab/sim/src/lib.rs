@@ -66,7 +66,7 @@ pub use config::{NetworkMemory, SimConfig};
 pub use cost::{Cost, CostTable};
 pub use device::{LiveObjects, SimDevice};
 pub use event::Mark;
-pub use fault::{FaultMode, FaultPlan};
+pub use fault::{FaultMode, FaultPlan, Faults};
 pub use handle_table::HandleTable;
 pub use harsh::Harsh;
 pub use held::{Gate, Moved};
