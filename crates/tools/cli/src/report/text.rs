@@ -155,8 +155,8 @@ fn convergence(report: &TraceReport) -> String {
 /// less, and rows over different traces could not be compared.
 pub fn overall<'a>(reports: &'a [TraceReport]) -> String {
     let Some(first) = reports.first() else { return String::new() };
-    let heads = "allocator|res/req mean|worst|ns/op mean|calls|steady calls|driver time|/ideal mean|\
-        waits|OOM";
+    let heads = "allocator|res/req mean|worst|ns/op mean|calls|steady calls|driver time|\
+        /ideal mean|waits|OOM";
     let heads: Vec<_> = heads.split('|').collect();
     let mut table = Table::new(&heads);
     let is_served = |report: &&TraceReport| !report.ran_out_of_memory();
