@@ -21,7 +21,7 @@ PARTS, PLATFORM = "DRYSTONE_SIM_PARTS", "DRYSTONE_SIM_PLATFORM"
 TORCH = "DRYSTONE_SIM_TORCH"
 NOTICES = "THIRD-PARTY-NOTICES"
 # What libraries are made of, beside them.
-SOURCES = ".c", ".ld", ".o", ".names", ".versions"
+SOURCES = ".c", ".ld", ".o"
 
 
 class Hook(BuildHookInterface):

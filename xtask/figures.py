@@ -279,7 +279,8 @@ def arguments() -> argparse.Namespace:
     add("--fit", action="store_true",
         help="also look for the smallest device that serves each trace, and replay just above it")
     add("--json", type=Path, metavar="OUT", help="where the whole result goes")
-    add("--picture", action="store_true", help=argparse.SUPPRESS)
+    add("--picture", action="store_true",
+        help="draw memory held and time against the size of the device instead, for docs/")
     add("--program", required=True, help=argparse.SUPPRESS)
     return parser.parse_args()
 

@@ -1,10 +1,10 @@
 """Holds dry runs against what real GPUs held: tables by class, for `docs/evidence/accuracy.md`.
 
-    python score.py TRUTH_FOLDER TIMM_ROWS MLP_ROWS SEED JOBS new|rest ROWS_FOLDER
+    python score.py [--truth FOLDER] [--resume] ...
 
-Runs `truth.py` for each data set, as many at once as there are jobs, and leaves the rows in the
-last folder: all anew, or the rest of what an earlier run left there. With no jobs it judges those
-that lie there. What lies beside PyTorch's allocator on
+Runs `truth.py` for each data set, as many at once as there are jobs, and leaves the rows in a
+folder: all anew, or the rest of what an earlier run left there. With no jobs it judges those that
+lie there. What lies beside PyTorch's allocator on
 the measured machine is not recorded; it is the median difference over a fifth of the rows, one
 figure for each data set, and the other rows are judged with it.
 
@@ -15,6 +15,7 @@ much, and, on the measured one, the rows that were said to fit it.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import statistics
@@ -206,13 +207,29 @@ def margin(promise: float) -> float:
     return max(MARGIN[0] * promise, MARGIN[1])
 
 
-def main(folder: str, timm_rows: str, mlp_rows: str, seed: str, jobs: str, which: str,
-         rows: str) -> None:
+def main() -> None:
     """All tables."""
-    for name, wanted in (("timm", timm_rows), ("mlp", mlp_rows)):
-        report(name, run(name, Path(folder, f"{name}.csv"), wanted, seed, int(jobs),
-                         which == "rest", Path(rows, f"seed-{seed}")))
+    parser = argparse.ArgumentParser(prog="cargo xtask score")
+    add = parser.add_argument
+    root = HERE.parents[1]
+    add("--truth", metavar="FOLDER", type=Path, default=root / "../shared/truth",
+        help="the folder of `timm.csv` and `mlp.csv`")
+    for name, what in (("timm", "runs of timm's models"), ("mlp", "perceptrons")):
+        add(f"--{name}", metavar="ROWS", default=str(2**32 - 1),
+            help=f"how many {what}, a sample; all without it")
+    add("--seed", default="1", help="chooses the samples, and the rows that are not judged")
+    add("--jobs", type=int, default=os.cpu_count() or 1,
+        help="how many models are run at once; with 0 the rows that ran last are judged again")
+    add("--resume", action="store_true",
+        help="goes on where an earlier run of this seed ended, in place of running all rows anew")
+    add("--rows", type=Path, required=True, help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if not (asked.truth / "timm.csv").exists():
+        sys.exit(f"there are no measurements in {asked.truth}: name their folder by --truth")
+    for name, wanted in (("timm", asked.timm), ("mlp", asked.mlp)):
+        report(name, run(name, asked.truth / f"{name}.csv", wanted, asked.seed, asked.jobs,
+                         asked.resume, asked.rows / f"seed-{asked.seed}"))
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

@@ -399,7 +399,3 @@ class DryRun(unittest.TestCase):
         program = "import torch; print(torch.cuda.get_device_name(), torch.cuda.mem_get_info()[1])"
         text = self.run_it("run", "--gpu", "a100-40gb", sys.executable, "-c", program)
         self.assertEqual(text.split(), ["NVIDIA", "A100-SXM4-40GB", "42405855232"])
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -99,7 +99,3 @@ class Engines(unittest.TestCase):
         rank = self.dry_run("h100-80gb")
         self.assertEqual(rank["engine_bytes"], 0)
         self.assertGreater(rank["beside_bytes"]["workspaces of convolutions"][1], 0)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -346,7 +346,3 @@ class Rendering(unittest.TestCase):
         self.assertNotIn("<script>", page)
         self.assertIn("a &amp; b", page)
         self.assertIn("width:20.0em", page)
-
-
-if __name__ == "__main__":
-    unittest.main()

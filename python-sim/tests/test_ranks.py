@@ -146,7 +146,3 @@ class Ranks(unittest.TestCase):
 
     def test_a_launcher_in_front_of_the_program_is_understood(self):
         self.ranks("data", launcher=("torchrun", "--nproc-per-node", "2", "--standalone"))
-
-
-if __name__ == "__main__":
-    unittest.main()

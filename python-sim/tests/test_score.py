@@ -26,7 +26,3 @@ class Resumed(unittest.TestCase):
 
     def test_all_are_run_anew_unless_asked_otherwise(self):
         self.assertEqual(self.left(False), "")
-
-
-if __name__ == "__main__":
-    unittest.main()

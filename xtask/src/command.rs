@@ -74,6 +74,13 @@ pub fn copy(from: &Path, to: &Path) -> Result<()> {
     Ok(sh().copy_file(from, to)?)
 }
 
+/// The files of a folder with an extension.
+pub fn files_of(folder: &Path, extension: &str) -> Result<Vec<PathBuf>> {
+    let mut files = sh().read_dir(folder)?;
+    files.retain(|file| file.extension().is_some_and(|one| one == extension));
+    Ok(files)
+}
+
 /// Makes a link, or points an old one elsewhere.
 pub fn link(to: &Path, at: &Path) -> Result<()> {
     if fs::read_link(at).is_ok_and(|old| old == to) {

@@ -9,10 +9,11 @@ use std::env::consts::ARCH;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
+use clap::Parser;
 use serde_json::Value;
 use xshell::Cmd;
 
-use crate::command::{TORCH_VERSION, cmd, copy, made_folder, root, sh, target};
+use crate::command::{TORCH_VERSION, cmd, copy, files_of, made_folder, root, sh, target};
 use crate::toolchain::{Toolchain, triple, with_tools};
 use crate::wheel::{self, WheelArgs};
 use crate::{capi, simcuda, torch};
@@ -76,13 +77,12 @@ pub fn pack(out: Option<PathBuf>) -> Result<PathBuf> {
         let (program, built) = (out.join("bin").join(name), build(name, arguments)?);
         cmd!("strip -o {program} {built}").run()?;
     }
-    sh().copy_file(wheel::wheel(&WheelArgs::default())?, &out)?;
+    sh().copy_file(wheel::wheel(&WheelArgs::parse_from([""]))?, &out)?;
     c_example(&out)?;
     for name in ["run", "README.md"] {
         copy(&root().join("xtask/gpu").join(name), &out.join(name))?;
     }
-    let steps = sh().read_dir("xtask/gpu/steps")?.into_iter();
-    let steps = steps.filter(|file| file.extension().is_some_and(|extension| extension == "py"));
+    let steps = files_of("xtask/gpu/steps".as_ref(), "py")?.into_iter();
     for file in steps.chain([root().join("python/tests/sharing.py")]) {
         sh().copy_file(file, out.join("steps"))?;
     }

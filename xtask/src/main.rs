@@ -35,7 +35,6 @@ use anyhow::Result;
 use clap::Parser;
 
 use crate::command::{TORCH_VERSION, cmd, target};
-use crate::engines::Engine;
 use crate::toolchain::Toolchain;
 
 /// As in `Cargo.lock`.
@@ -74,7 +73,8 @@ enum Task {
     /// with Drystone installed by a call, and with it preloaded.
     Engines {
         /// Which of them; all unless said otherwise.
-        engine: Option<Engine>,
+        #[arg(value_parser = engines::ENGINES)]
+        engine: Option<String>,
     },
     /// Run tests, measurements and PyTorch on this machine's GPU; where there is none, pack them
     /// for a machine that has one and Python, and needs no Rust.
@@ -133,14 +133,13 @@ enum Task {
     /// Run PyTorch's own tests of memory with its allocator and with Drystone, on the simulated
     /// device, and tell what only the first passes.
     TorchTests {
-        /// A checkout of PyTorch, of which the folders `test` and `tools` are read.
-        checkout: PathBuf,
         /// The PyTorch that they run with; installed the first time.
         #[arg(long, value_name = "VERSION", default_value = TORCH_VERSION)]
         torch: String,
-        /// Only tests whose name has one of these.
-        #[arg(short = 'k', value_name = "WORD")]
-        words: Vec<String>,
+        /// A checkout of PyTorch, of which the folders `test` and `tools` are read; then `-k WORD`
+        /// for tests whose name has it.
+        #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
     },
     /// Build the Python package's wheel and its source archive; installs what that takes into a
     /// folder of its own the first time.
@@ -162,11 +161,7 @@ enum Task {
     /// Replay every trace, shipped and generated, on devices from ample to barely enough, and hold
     /// what came of it against the goals.
     #[command(disable_help_flag = true)]
-    Figures {
-        /// Options; `--help` lists them.
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        arguments: Vec<String>,
-    },
+    Figures(Rest),
     /// Run programs of real frameworks, which are installed the first time: what each allocator
     /// holds under them, and their dry runs.
     Frameworks {
@@ -175,19 +170,28 @@ enum Task {
     },
     /// Run public reports of memory bugs under each allocator, and hold what they come to against
     /// `docs/evidence/bugs-2026.md`.
-    Bugs(bugs::Args),
+    #[command(disable_help_flag = true)]
+    Bugs(Rest),
     /// Run public reports of what breaks with mapped memory under each allocator and each route,
     /// and hold what they come to against `docs/evidence/matrix.md`.
-    Matrix(bugs::Args),
+    #[command(disable_help_flag = true)]
+    Matrix(Rest),
     /// Hold dry runs against measurements of real GPUs, which must be there.
-    Score(score::Args),
-    /// Draw memory held and time against the size of the device, for `docs/`.
-    Picture,
+    #[command(disable_help_flag = true)]
+    Score(Rest),
     /// Time the hit path, the replay and the decoders.
     Bench,
     /// Count the hit path's instructions under valgrind, which must be there; installs
     /// gungraun-runner if it is missing.
     Instructions,
+}
+
+/// What goes on to a script.
+#[derive(clap::Args)]
+struct Rest {
+    /// Options; `--help` lists them.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<String>,
 }
 
 fn main() -> ExitCode {
@@ -206,47 +210,46 @@ fn main() -> ExitCode {
 }
 
 fn carry_out(task: Task) -> Result<()> {
-    let made = match task {
-        Task::Test => return test::test(),
-        Task::Lint => return lint(),
-        Task::Package => return package::publish_dry_run(),
-        Task::Release { dry_run } => return release::release(dry_run),
-        Task::Deny => return release::licences(),
-        Task::Bindings => return bindings::bindings(),
-        Task::Engines { engine } => return engines::engines(engine),
-        Task::Gpu { action: Some(_), out, .. } => return gpu::pack(out).map(drop),
-        Task::Gpu { action: None, simulated, minutes, out } => {
-            return gpu::gpu(simulated, minutes, out);
-        }
-        Task::Stubs { wheel_libs, out } => return stubs::stubs(&wheel_libs, &out),
-        Task::Torch { torch, arguments } => return torch::torch(&torch, &arguments),
-        Task::Python { torch } => return python::test(&torch),
-        Task::TorchTests { checkout, torch, words } => {
-            return python::torch_tests(&checkout, &torch, &words);
-        }
-        Task::Shims { args, new } => return wheel::shims(&args, new),
-        Task::Fuzz { seconds } => return fuzz::fuzz(seconds),
-        Task::Figures { arguments } => return figures::figures(&arguments),
-        Task::Frameworks { names } => return frameworks::frameworks(&names),
-        Task::Bugs(args) => return bugs::bugs(bugs::BUGS, &args),
-        Task::Matrix(args) => return bugs::bugs(bugs::MATRIX, &args),
-        Task::Score(args) => return score::score(&args),
-        Task::Picture => return figures::figures(&["--picture".to_owned()]),
-        Task::Bench => return bench(&["hit_path", "stalls", "replay", "decode"]),
-        Task::Instructions => return instructions(),
-        Task::Capi { out } => capi::build(out)?,
+    match task {
+        Task::Test => test::test(),
+        Task::Lint => lint(),
+        Task::Package => package::publish_dry_run(),
+        Task::Release { dry_run } => release::release(dry_run),
+        Task::Deny => release::licences(),
+        Task::Bindings => bindings::bindings(),
+        Task::Engines { engine } => engines::engines(engine.as_deref()),
+        Task::Gpu { action: Some(_), out, .. } => gpu::pack(out).map(drop),
+        Task::Gpu { action: None, simulated, minutes, out } => gpu::gpu(simulated, minutes, out),
+        Task::Stubs { wheel_libs, out } => stubs::stubs(&wheel_libs, &out),
+        Task::Torch { torch, arguments } => torch::torch(&torch, &arguments),
+        Task::Python { torch } => python::test(&torch),
+        Task::TorchTests { torch, arguments } => python::torch_tests(&torch, &arguments),
+        Task::Shims { args, new } => wheel::shims(&args, new),
+        Task::Fuzz { seconds } => fuzz::fuzz(seconds),
+        Task::Figures(rest) => figures::figures(&rest.arguments),
+        Task::Frameworks { names } => frameworks::frameworks(&names),
+        Task::Bugs(rest) => bugs::bugs("bugs", &rest.arguments),
+        Task::Matrix(rest) => bugs::bugs("matrix", &rest.arguments),
+        Task::Score(rest) => score::score(&rest.arguments),
+        Task::Bench => bench(&["hit_path", "stalls", "replay", "decode"]),
+        Task::Instructions => instructions(),
+        Task::Capi { out } => shown(capi::build(out)),
         Task::Simcuda { out } => {
             let out = out.unwrap_or_else(|| target().join("simcuda"));
-            simcuda::build_in(out, &Toolchain::local())?
+            shown(simcuda::build_in(out, &Toolchain::local()))
         }
-        Task::Wheel(args) => wheel::wheel(&args)?,
-        Task::SimWheel(args) => wheel::sim_wheel(&args)?,
+        Task::Wheel(args) => shown(wheel::wheel(&args)),
+        Task::SimWheel(args) => shown(wheel::sim_wheel(&args)),
         Task::Native { out } => {
             let out = out.unwrap_or_else(|| wheel::native_folder("local"));
-            wheel::native(&Toolchain::local(), out)?
+            shown(wheel::native(&Toolchain::local(), out))
         }
-    };
-    println!("{}", made.display());
+    }
+}
+
+/// Prints where something was made.
+fn shown(made: Result<PathBuf>) -> Result<()> {
+    println!("{}", made?.display());
     Ok(())
 }
 

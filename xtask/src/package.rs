@@ -47,6 +47,14 @@ pub fn published() -> Result<Vec<(String, String)>> {
     Ok(published.filter_map(|it| Some((text(it, "name")?, text(it, "version")?))).collect())
 }
 
+/// Options that choose packages; the command is shipped so that it writes Parquet.
+pub fn chosen<'a>(names: &[&'a str]) -> Vec<&'a str> {
+    let with_parquet: &[_] =
+        if names.contains(&"drystone-cli") { &["--features", "drystone-cli/parquet"] } else { &[] };
+    let names = names.iter().flat_map(|name| ["--package", name]);
+    names.chain(with_parquet.iter().copied()).collect()
+}
+
 /// What cargo says of a workspace, with options in one text.
 pub fn metadata(options: &str) -> Result<Value> {
     let options = options.split_whitespace();

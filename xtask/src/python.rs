@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::Result;
+use clap::Parser;
 
-use crate::command::{TORCH_VERSION, cmd, made_folder, path_after, root, sh, target};
+use crate::command::{TORCH_VERSION, cmd, files_of, path_after, root, sh, target};
 use crate::torch::DEVICES;
 use crate::wheel::{self, ShimArgs, WheelArgs};
 use crate::{capi, suite, torch, venv};
@@ -23,9 +24,8 @@ const TORCH_TEST_PACKAGES: &str = "attrs expecttest hypothesis psutil sortedcont
 
 /// The test files of a folder, as modules.
 fn suites_in(folder: &str) -> Result<Vec<String>> {
-    let files = sh().read_dir(folder)?;
-    let name = |file: &Path| Some(file.file_name()?.to_str()?.strip_suffix(".py")?.to_owned());
-    let names = files.iter().filter_map(|file| name(file));
+    let files = files_of(folder.as_ref(), "py")?;
+    let names = files.iter().filter_map(|file| Some(file.file_stem()?.to_str()?.to_owned()));
     Ok(names.filter(|name| name.starts_with("test_")).collect())
 }
 
@@ -42,9 +42,8 @@ pub fn native_cache() -> (&'static str, PathBuf) {
 
 /// Runs the tests of a wheel, as it is, or says why they skip.
 pub fn test_wheel(wheel: &Path) -> Result<()> {
-    let python = torch::or_skipped(TORCH_VERSION)?.python();
-    let mut tests = Command::from(python.args(["-m", "unittest", "test_wheel"]));
-    tests.current_dir(root().join("python/tests")).env("PYTHONPATH", test_paths()?);
+    let mut tests = torch::or_skipped(TORCH_VERSION)?.tests("python/tests", "test_wheel");
+    tests.env("PYTHONPATH", test_paths()?);
     tests.env("DRYSTONE_WHEEL", wheel).env("SIMCUDA_CONF", DEVICES);
     suite::run(tests)
 }
@@ -60,16 +59,14 @@ pub fn test(version: &str) -> Result<()> {
     let inductor = target().join("torch-inductor");
     let wheel = wheel::wheel(&WheelArgs {
         out: Some(target().join("wheel-test")),
-        shims: ShimArgs { torch: vec![version.to_owned()], ..ShimArgs::default() },
+        shims: ShimArgs { torch: vec![version.to_owned()], ..ShimArgs::parse_from([""]) },
     });
     if let Err(error) = &wheel {
         // Without a network, or the tools. Its tests say that they skip.
         eprintln!("the wheel cannot be built: {error:#}");
     }
     let paths = test_paths()?;
-    let prepared = |arguments: &[&str]| {
-        let mut python = Command::from(torch.python().args(arguments));
-        python.current_dir(root().join("python/tests"));
+    let prepared = |mut python: Command| {
         python.env("PYTHONPATH", &paths).env("PATH", &programs).envs([native_cache()]);
         python.env("DRYSTONE_LIBRARY", &library).env("SIMCUDA_CONF", DEVICES);
         python.env("TORCHINDUCTOR_CACHE_DIR", &inductor).env("TRITON_CACHE_DIR", &inductor);
@@ -78,12 +75,11 @@ pub fn test(version: &str) -> Result<()> {
         }
         python
     };
-    suite::run(prepared(&["-c", COMPILE]))?;
+    suite::run(prepared(torch.python().args(["-c", COMPILE]).into()))?;
     let mut suites = Vec::new();
     for name in suites_in("python-sim/tests")? {
-        let mut tests = Command::from(torch.python().args(["-m", "unittest", &name]));
-        tests.current_dir(root().join("python-sim/tests")).env("PATH", &programs);
-        tests.env("PYTHONPATH", root().join("python-sim"));
+        let mut tests = torch.tests("python-sim/tests", &name);
+        tests.env("PATH", &programs).env("PYTHONPATH", root().join("python-sim"));
         tests.env("DRYSTONE_SIM_LIBRARIES", &torch.libraries);
         suites.push(tests);
     }
@@ -91,22 +87,23 @@ pub fn test(version: &str) -> Result<()> {
     let (models, others): (Vec<_>, _) =
         suites_in("python/tests")?.into_iter().partition(is_of_models);
     let models = models.into_iter().filter(|_| version == TORCH_VERSION);
-    suites.extend(models.chain(others).map(|name| prepared(&["-m", "unittest", &name])));
+    suites.extend(models.chain(others).map(|name| prepared(torch.tests("python/tests", &name))));
     suite::side_by_side(suites)
 }
 
 /// Runs PyTorch's own tests of memory from a checkout, with its allocator and with Drystone.
-pub fn torch_tests(checkout: &Path, version: &str, words: &[String]) -> Result<()> {
-    let checkout = made_folder(checkout.to_owned())?;
+pub fn torch_tests(version: &str, arguments: &[String]) -> Result<()> {
     let torch = torch::set_up(version)?;
     let packages = target().join("torch-tests");
     if !packages.exists() {
         let wanted = format!("--no-deps --target {} {TORCH_TEST_PACKAGES}", packages.display());
         venv::pip_install(&torch.python, &wanted)?;
     }
-    let tests = torch.python().arg("xtask/torch_tests.py").arg(checkout);
-    let tests = tests.args(words.iter().flat_map(|word| ["-k", word.as_str()]));
-    let tests = tests.env("DRYSTONE_LIBRARY", capi::assemble(None)?.join(capi::LIBRARY));
+    let library = capi::assemble(None)?.join(capi::LIBRARY);
+    // The checkout is meant from where the caller is.
+    let _there = sh().push_dir(std::env::current_dir()?);
+    let tests = torch.python().arg(root().join("xtask/torch_tests.py")).args(arguments);
+    let tests = tests.env("DRYSTONE_LIBRARY", library);
     let tests = tests.env("PYTHONPATH", std::env::join_paths([root().join("python"), packages])?);
     Ok(tests.env("SIMCUDA_CONF", DEVICES).envs([native_cache()]).run()?)
 }

@@ -8,6 +8,7 @@ use std::env::consts::ARCH;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
+use clap::Parser;
 
 use crate::command::{cmd, copy, install, made_folder, root, sh, target};
 use crate::parts::{self, Part, Skipped};
@@ -131,11 +132,12 @@ fn c_library() -> Result<()> {
 }
 
 fn allocator_wheel() -> Result<()> {
-    wheel::wheel(&WheelArgs { out: Some(folder()?), ..WheelArgs::default() }).map(drop)
+    wheel::wheel(&WheelArgs { out: Some(folder()?), ..WheelArgs::parse_from([""]) }).map(drop)
 }
 
 fn sim_wheel() -> Result<()> {
-    wheel::sim_wheel(&SimWheelArgs { out: Some(folder()?), ..SimWheelArgs::default() }).map(drop)
+    wheel::sim_wheel(&SimWheelArgs { out: Some(folder()?), ..SimWheelArgs::parse_from([""]) })
+        .map(drop)
 }
 
 /// As a user has them: installed with no index, no compiler and no checkout at hand; and with

@@ -2,7 +2,8 @@
 //!
 //! A `cdylib` of Rust cannot give its symbols versions, so the crates are static libraries and the
 //! shared ones are linked from them with `cc`. A file `link/NAME.ld` in a crate's folder makes the
-//! library `NAME` of that crate: a linker script that says what is exported under which version.
+//! library `NAME` of that crate: a script that says what is exported under which version. A file
+//! `NAME.names` beside it says which function a name means there.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +11,7 @@ use std::time::SystemTime;
 
 use anyhow::{Context, Result};
 
-use crate::command::{link, made_folder, root, sh, target};
+use crate::command::{files_of, link, made_folder, root, target};
 use crate::toolchain::Toolchain;
 
 /// Folders of the crates, in the order of linking: later ones import from `libcuda.so.1`.
@@ -27,9 +28,7 @@ pub fn build_in(out: PathBuf, toolchain: &Toolchain) -> Result<PathBuf> {
     let out = made_folder(out)?;
     for name in CRATES {
         let archive = built.join(format!("lib{name}.a"));
-        let mut scripts = sh().read_dir(root().join("crates/lab").join(name).join("link"))?;
-        scripts.retain(|path| path.extension().is_some_and(|extension| extension == "ld"));
-        for script in scripts {
+        for script in files_of(&root().join("crates/lab").join(name).join("link"), "ld")? {
             link_library(toolchain, &archive, &script, &out, name != CRATES[0])?;
         }
     }
@@ -48,8 +47,9 @@ fn link_library(
 ) -> Result<()> {
     let name = script.file_stem().context("a script has a name")?.to_string_lossy();
     let library = out.join(&*name);
-    let made = modified(&library).ok();
-    if made > Some(modified(archive)?) && made > Some(modified(script)?) {
+    let made = modified(&library);
+    let parts = [archive, script, &script.with_extension("names")].map(modified);
+    if parts.iter().all(|part| made > *part) {
         return Ok(());
     }
     // A running program keeps the library it has mapped: the new one takes its place whole.
@@ -64,7 +64,7 @@ fn link_library(
     fs::rename(&fresh, &library).with_context(|| format!("make {}", library.display()))
 }
 
-fn modified(path: &Path) -> Result<SystemTime> {
-    let times = fs::metadata(path).and_then(|data| data.modified());
-    times.with_context(|| format!("find {}", path.display()))
+/// When a file was written, if it is there.
+fn modified(path: &Path) -> Option<SystemTime> {
+    fs::metadata(path).and_then(|data| data.modified()).ok()
 }

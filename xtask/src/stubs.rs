@@ -46,9 +46,9 @@ pub fn make(
     toolchain: &Toolchain,
 ) -> Result<Vec<String>> {
     let imports = imports::read_all(wheel_libraries)?;
-    ensure!(!imports.0.is_empty(), "no library in {wheel_libraries:?} needs one of NVIDIA's");
+    ensure!(!imports.is_empty(), "no library in {wheel_libraries:?} needs one of NVIDIA's");
     make_of(&imports, simulated, out, toolchain)?;
-    Ok(imports.0.into_keys().collect())
+    Ok(imports.into_keys().collect())
 }
 
 /// Makes a stub of each library, with the names that are imported from it.
@@ -69,7 +69,7 @@ pub fn make_of(
             is_new = true;
         }
     }
-    for (library, names) in &imports.0 {
+    for (library, names) in imports {
         let [file, source, versions] =
             ["", ".c", ".ld"].map(|ending| out.join(format!("{library}{ending}")));
         let has_other_names = write_if_changed(&source, &stub_source(names))?;

@@ -4,47 +4,36 @@
 //! Invariant: the error of a run names every test program that failed, with its last lines.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, pipe};
+use std::fs::{self, File};
+use std::io::{Write, stderr};
 use std::num::NonZero;
 use std::process::Command;
-use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
-use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, ensure};
 
-use crate::command::root;
+use crate::command::{root, sh};
 
 /// Lines of a test program that failed which are told again, the last ones.
 const LINES: usize = 100;
 
-/// How long nothing may be printed before a look whether the tests have ended.
-const PATIENCE: Duration = Duration::from_secs(1);
-
 /// Runs tests, in the repository's root unless they name a folder; the error holds what failed.
 pub fn run(command: impl Into<Command>) -> Result<()> {
-    run_to(command.into(), |line| eprintln!("{line}"))
+    run_to(command.into(), true)
 }
 
 /// Runs programs of tests side by side, one for each core, the first ones first. What one prints is
 /// shown when it ends; what failed of all of them is one error.
 pub fn side_by_side(commands: Vec<Command>) -> Result<()> {
-    let outcomes = in_parallel(commands, |command| {
-        let mut printed = String::new();
-        let outcome = run_to(command, |line| printed.extend([line, "\n"]));
-        eprint!("{printed}");
-        outcome
-    });
-    let failed = outcomes.into_iter().filter_map(Result::err).map(|error| format!("{error:#}"));
-    match failed.collect::<Vec<_>>() {
-        failed if failed.is_empty() => Ok(()),
-        failed => bail!("{}", failed.join("\n")),
-    }
+    let outcomes = in_parallel(commands, |command| run_to(command, false)).into_iter();
+    let failed: Vec<_> = outcomes.filter_map(|it| Some(format!("{:#}", it.err()?))).collect();
+    ensure!(failed.is_empty(), "{}", failed.join("\n"));
+    Ok(())
 }
 
 /// What comes of each piece of work, in their order, with as many at once as there are cores.
-pub fn in_parallel<T: Send, R: Send>(pieces: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
+fn in_parallel<T: Send, R: Send>(pieces: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
     let left = Mutex::new(pieces.into_iter().enumerate());
     // Taken without holding the rest while it runs.
     let next = || left.lock().unwrap_or_else(PoisonError::into_inner).next();
@@ -63,65 +52,48 @@ pub fn in_parallel<T: Send, R: Send>(pieces: Vec<T>, work: impl Fn(T) -> R + Syn
     BTreeMap::from_iter(outcomes).into_values().collect()
 }
 
-/// Runs tests, and hands over each line that they print.
-fn run_to(mut command: Command, mut show: impl FnMut(&str)) -> Result<()> {
+/// Runs tests, and shows what they print: at once, or when they have ended.
+fn run_to(mut command: Command, is_shown_at_once: bool) -> Result<()> {
     if command.get_current_dir().is_none() {
         command.current_dir(root());
     }
     let shown = format!("{command:?}").replace('"', "");
     eprintln!("$ {shown}");
-    let (output, input) = pipe().context("make a pipe")?;
-    command.stdout(input.try_clone().context("share a pipe")?).stderr(input);
+    // A file and no pipe: what a test left running would hold that open.
+    let folder = sh().create_temp_dir()?;
+    let log = folder.path().join("log");
+    let file = File::create(&log).context("make a file for what tests print")?;
+    command.stdout(file.try_clone()?).stderr(file);
     let mut child = command.spawn().with_context(|| format!("cannot start {shown}"))?;
-    // It holds the pipe's other ends, and the output would never end.
-    drop(command);
-    let (lines, printed) = mpsc::channel();
-    thread::spawn(move || {
-        let mut read = BufReader::new(output).split(b'\n').map_while(Result::ok);
-        read.try_for_each(|line| lines.send(String::from_utf8_lossy(&line).into_owned()))
-    });
-    let mut all = Vec::new();
-    loop {
-        match printed.recv_timeout(PATIENCE) {
-            Ok(line) => {
-                show(&line);
-                all.push(line);
-            }
-            // What a test left running holds the pipe open: nobody waits for that.
-            Err(RecvTimeoutError::Timeout) if child.try_wait()?.is_some() => break,
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => break,
-        }
-    }
+    let mut tail = Command::new("tail");
+    tail.args(["--follow", "--lines=+1", "--sleep-interval=0.2"]).arg(&log).stdout(stderr());
+    tail.arg(format!("--pid={}", child.id()));
+    let tail = is_shown_at_once.then(|| tail.spawn()).transpose().context("cannot start tail")?;
     let status = child.wait().with_context(|| format!("cannot wait for {shown}"))?;
-    if !status.success() {
-        let lines: Vec<&str> = all.iter().map(String::as_str).collect();
-        bail!("{shown} failed: {status}\n{}", failures(&lines));
+    let printed = fs::read(&log).context("read what tests printed")?;
+    match tail {
+        Some(mut tail) => drop(tail.wait()),
+        None => stderr().write_all(&printed)?,
     }
+    let failures = || failures(&String::from_utf8_lossy(&printed));
+    ensure!(status.success(), "{shown} failed: {status}\n{}", failures());
     Ok(())
 }
 
 /// What failed of what a run printed that failed: cargo names each test program before it runs and
 /// says after it that it failed; other programs are one whole.
-fn failures(printed: &[&str]) -> String {
-    let lines = printed.iter().map(|line| line.trim_end());
+fn failures(printed: &str) -> String {
+    let lines = printed.lines().map(str::trim_end);
     let lines: Vec<_> = lines.filter(|it| !it.is_empty() && !it.ends_with(" ... ok")).collect();
-    let last = |from: usize, to: usize| &lines[from.max(to.saturating_sub(LINES))..to];
-    let mut kept: Vec<&str> = Vec::new();
-    let mut begin = 0;
-    for (at, line) in lines.iter().enumerate() {
-        if line.starts_with("     Running ") || line.starts_with("   Doc-tests ") {
-            begin = at;
-        }
-        if line.starts_with("error: test failed") || line.starts_with("error: doctest failed") {
-            kept.extend(last(begin, at + 1));
-            begin = at + 1;
-        }
-    }
-    if kept.is_empty() {
-        kept.extend(last(begin, lines.len()));
-    }
-    kept.join("\n")
+    let begins = |line: &str, heads: [&str; 2]| heads.iter().any(|head| line.starts_with(head));
+    let has_failed = |program: &&[&str]| {
+        program.iter().any(|it| begins(it, ["error: test failed", "error: doctest failed"]))
+    };
+    let programs = lines.chunk_by(|_, next| !begins(next, ["     Running ", "   Doc-tests "]));
+    let failed: Vec<_> = programs.filter(has_failed).collect();
+    let told = if failed.is_empty() { vec![&*lines] } else { failed };
+    let last = told.iter().flat_map(|lines| &lines[lines.len().saturating_sub(LINES)..]);
+    last.copied().collect::<Vec<_>>().join("\n")
 }
 
 #[cfg(test)]
@@ -141,13 +113,13 @@ mod tests {
             \x20    Running three\ntest d ... ok\nerror: 1 target failed:";
         let expected = "     Running two\ntest c ... FAILED\nleft: 1\n\
             error: test failed, to rerun pass `--test two`";
-        assert_eq!(failures(&output.lines().collect::<Vec<_>>()), expected);
+        assert_eq!(failures(output), expected);
     }
 
     #[test]
     fn a_program_of_another_kind_tells_its_last_lines() {
-        let output: Vec<_> = (0..LINES + 5).map(|line| format!("line {line}")).collect();
-        let told = failures(&output.iter().map(String::as_str).collect::<Vec<_>>());
+        let told =
+            failures(&(0..LINES + 5).map(|line| format!("line {line}\n")).collect::<String>());
         assert!(told.starts_with("line 5\n") && told.ends_with("line 104"), "{told}");
     }
 

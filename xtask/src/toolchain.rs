@@ -1,9 +1,8 @@
 //! What compiles and links: this machine's own compiler, or Zig for one with an old C library.
 //!
 //! Lives here: how cargo builds crates, how C is compiled, how a shared library is linked from an
-//! archive with a script that names and versions what it exports; and the programs of the package
-//! index that this and wheels take. Invariant: what is made by Zig runs wherever the wheels of
-//! PyTorch do.
+//! archive with what it exports; and the programs of the package index that this and wheels take.
+//! Invariant: what is made by Zig runs wherever the wheels of PyTorch do.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -11,7 +10,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use xshell::Cmd;
 
-use crate::command::{cmd, made_folder, path_after, sh, target};
+use crate::command::{cmd, made_folder, path_after, target};
+use crate::package::chosen;
 use crate::venv;
 
 /// What builds and checks wheels. Each has one version: a wheel is built alike on every machine.
@@ -19,8 +19,6 @@ const TOOLS: &str = "auditwheel==6.8.2 cargo-zigbuild==0.24.0 hatchling==1.33.0 
     twine==7.0.0 ziglang==0.17.1";
 /// The C library that PyTorch's own wheels need.
 pub const GLIBC: (u32, u32) = (2, 28);
-/// Where a script's assignments end, and the versions begin.
-const VERSIONS: &str = "VERSION {";
 
 /// Has a command find those programs first; installs them the first time.
 pub fn with_tools(command: Cmd<'static>) -> Result<Cmd<'static>> {
@@ -57,11 +55,7 @@ impl Toolchain {
 
     /// Builds crates as one, and returns where cargo leaves what they make.
     pub fn cargo(&self, packages: &[&str]) -> Result<PathBuf> {
-        let mut options: Vec<_> = packages.iter().flat_map(|name| ["--package", name]).collect();
-        if packages.contains(&"drystone-cli") {
-            // The command is shipped so that it writes Parquet.
-            options.extend(["--features", "drystone-cli/parquet"]);
-        }
+        let options = chosen(packages);
         let Some(machine) = &self.portable else {
             cmd!("cargo build --quiet --release {options...}").run()?;
             return Ok(target().join("release"));
@@ -79,50 +73,28 @@ impl Toolchain {
         with_tools(cmd!("python -m ziglang cc -target {target}"))
     }
 
-    /// A linker of a shared library with all of an archive, by a script.
-    pub fn linker(&self, archive: &Path, script: &Path, out: &Path) -> Result<Cmd<'static>> {
+    /// A linker of a shared library with all of an archive, by a script of versions. A file of
+    /// assignments may lie beside that.
+    pub fn linker(&self, archive: &Path, versions: &Path, out: &Path) -> Result<Cmd<'static>> {
+        let names = Some(versions.with_extension("names")).filter(|names| names.exists());
         let link = self.cc()?.args(["-shared", "-fPIC"]);
+        let link = link.arg(format!("-Wl,--version-script={}", versions.display()));
         if self.is_local() {
             let whole = link.arg("-Wl,--whole-archive").arg(archive).arg("-Wl,--no-whole-archive");
-            return Ok(whole.arg(script).args(["-lpthread", "-ldl", "-lm", "-lgcc_s", "-lc"]));
+            return Ok(whole.args(names).args(["-lpthread", "-ldl", "-lm", "-lgcc_s", "-lc"]));
         }
         // Zig takes no scripts but those of versions: its linker does the assignments before.
-        let text = sh().read_file(script)?;
-        let (assignments, its_versions) = split(&text);
-        let [names, versions, object] =
-            ["names", "versions", "o"].map(|end| out.with_extension(end));
-        sh().write_file(&names, assignments)?;
-        sh().write_file(&versions, its_versions)?;
+        let object = out.with_extension("o");
         let whole = cmd!(
-            "python -m ziglang ld.lld -r --whole-archive {archive} --no-whole-archive {names}
+            "python -m ziglang ld.lld -r --whole-archive {archive} --no-whole-archive {names...}
             -o {object}"
         );
         with_tools(whole)?.run()?;
-        let link = link.arg(object).arg(format!("-Wl,--version-script={}", versions.display()));
-        Ok(link.args(["-s", "-lpthread", "-ldl", "-lm", "-lunwind"]))
+        Ok(link.arg(object).args(["-s", "-lpthread", "-ldl", "-lm", "-lunwind"]))
     }
 
     /// The machine that it is for, as wheels name it.
     pub fn machine(&self) -> &str {
         self.portable.as_deref().unwrap_or(env::consts::ARCH)
-    }
-}
-
-/// A linker script's assignments, and its versions without what is around them.
-fn split(script: &str) -> (&str, &str) {
-    let Some((assignments, versions)) = script.split_once(VERSIONS) else { return (script, "") };
-    let versions = versions.trim_end();
-    (assignments, versions.strip_suffix('}').unwrap_or(versions))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::split;
-
-    #[test]
-    fn a_script_is_taken_apart() {
-        let script = "a = b;\nVERSION { v { global: a*; local: *; }; }\n";
-        assert_eq!(split(script), ("a = b;\n", " v { global: a*; local: *; }; "));
-        assert_eq!(split("a = b;\n"), ("a = b;\n", ""));
     }
 }

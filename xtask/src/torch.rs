@@ -34,7 +34,7 @@ const SIMULATED: [&str; 5] =
 pub const DEVICES: &str =
     "memory:8GiB,devices:2,backing:true,oracle:true,kernel_us:20,event_latency_us:50";
 /// PyTorch's allocator over the driver's pools.
-pub const POOLS: &str = "backend:cudaMallocAsync";
+const POOLS: &str = "backend:cudaMallocAsync";
 const STRICT: &str = "memory:8GiB,backing:true,oracle:true,strict:true";
 /// Test files of `crates/lab/simcudart/tests/torch`, each with its devices and PyTorch's allocator.
 const SUITES: [(&str, &str, &str); 4] = [
@@ -68,6 +68,13 @@ impl TorchVenv {
         // Triton, if it is installed, links what it compiles with the driver it finds there.
         let python = cmd!("{python} -B").env("LD_LIBRARY_PATH", libraries);
         python.env("TRITON_LIBCUDA_PATH", libraries)
+    }
+
+    /// A command that runs a module of tests in a folder.
+    pub fn tests(&self, folder: &str, module: &str) -> Command {
+        let mut tests = Command::from(self.python().args(["-m", "unittest", module]));
+        tests.current_dir(root().join(folder));
+        tests
     }
 }
 
@@ -142,8 +149,7 @@ pub fn test() -> Result<()> {
     let torch = or_skipped(TORCH_VERSION)?;
     cmd!("cargo build --release --package drystone-preload").run()?;
     let suite = |folder: &str, file, devices, allocator| {
-        let mut tests = Command::from(torch.python().args(["-m", "unittest", file]));
-        tests.current_dir(root().join(folder));
+        let mut tests = torch.tests(folder, file);
         tests.env("SIMCUDA_CONF", devices).env("PYTORCH_ALLOC_CONF", allocator);
         tests
     };

@@ -10,7 +10,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use clap::Args;
+use clap::Parser;
 use xshell::Cmd;
 
 use crate::command::{TORCH_VERSION, cmd, copy, made_folder, root, sh, target};
@@ -37,7 +37,7 @@ const SOURCES: &str = ".cargo Cargo.lock Cargo.toml LICENSE-APACHE LICENSE-MIT b
     python/pyproject.toml";
 
 /// What to compile.
-#[derive(Args)]
+#[derive(Parser)]
 pub struct ShimArgs {
     /// Releases of PyTorch to compile for; all that the package takes, unless said otherwise.
     #[arg(long, value_name = "VERSION", num_args = 1.., default_values = TORCH_RELEASES)]
@@ -48,14 +48,8 @@ pub struct ShimArgs {
     pub machine: String,
 }
 
-impl Default for ShimArgs {
-    fn default() -> Self {
-        Self { torch: TORCH_RELEASES.map(str::to_owned).into(), machine: env::consts::ARCH.into() }
-    }
-}
-
 /// What to build.
-#[derive(Args, Default)]
+#[derive(Parser)]
 pub struct WheelArgs {
     /// Where the wheel and the source archive go; `target/wheel` unless said otherwise.
     #[arg(long)]
@@ -65,7 +59,7 @@ pub struct WheelArgs {
 }
 
 /// What to build of the wheel of the simulated device.
-#[derive(Args)]
+#[derive(Parser)]
 pub struct SimWheelArgs {
     /// The processor it is for, such as `aarch64`; this machine's unless said otherwise.
     #[arg(long, default_value = env::consts::ARCH)]
@@ -76,12 +70,6 @@ pub struct SimWheelArgs {
     /// Where it goes; `target/sim-wheel` unless said otherwise.
     #[arg(long)]
     pub out: Option<PathBuf>,
-}
-
-impl Default for SimWheelArgs {
-    fn default() -> Self {
-        Self { machine: env::consts::ARCH.into(), torch: vec![TORCH_VERSION.into()], out: None }
-    }
 }
 
 /// Builds them, and returns the wheel.

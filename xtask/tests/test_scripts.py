@@ -1,6 +1,8 @@
 """Tests of functions of `xtask/figures.py` and of the GPU's steps. What the script `xtask/gpu/run`
-does as a whole is tested in `house/gpu.rs`."""
+does as a whole is tested in `test_gpu.py`."""
 
+import ast
+import graphlib
 import math
 import subprocess
 import sys
@@ -123,3 +125,18 @@ class Kernels(unittest.TestCase):
         for text in texts:
             subprocess.run([ptxas, "-arch=sm_90", "-o", "/dev/null", "/dev/stdin"],
                            input=text, check=True)
+
+
+class Imports(unittest.TestCase):
+    def test_modules_of_the_package_import_each_other_one_way(self):
+        files = {file.stem: file for file in (ROOT / "python/drystone").glob("*.py")}
+        self.assertGreater(len(files), 5)
+        uses = {module: set() for module in files}
+        for module, file in files.items():
+            for node in ast.walk(ast.parse(file.read_text())):
+                if isinstance(node, ast.ImportFrom) and node.level == 1:
+                    names = [node.module] if node.module else [one.name for one in node.names]
+                    # What is no module comes from the package's own file.
+                    uses[module] |= {name if name in files else "__init__" for name in names}
+            uses[module].discard(module)
+        graphlib.TopologicalSorter(uses).prepare()

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 
 from cuda import Address, Cuda, Location, tell
 
@@ -66,62 +67,52 @@ class Things:
 
 
 def calls(cuda: Cuda, things: Things, stream: ctypes.c_void_p) -> dict[str, Callable[[], int]]:
-    """The calls, by name. ``stream`` is the one that captures."""
-    start, size, any_answer = things.start, things.size, (ctypes.c_uint64 * 8)()
-    access, reserved = ctypes.byref(cuda.access), ULL(0)
-
-    def call(name: str, *arguments: object) -> Callable[[], int]:
-        return lambda: cuda.code(name, *arguments)
-
-    return {
-        "cuMemGetInfo": call("cuMemGetInfo_v2", ctypes.byref(any_answer, 0),
-                             ctypes.byref(any_answer, 8)),
-        "cuMemAddressReserve": call("cuMemAddressReserve", any_answer, SIZE_T(size), SIZE_T(0),
-                                    Address(0), reserved),
-        "cuMemCreate": call("cuMemCreate", any_answer, SIZE_T(size),
-                            ctypes.byref(cuda.properties), reserved),
-        "cuMemMap": call("cuMemMap", Address(start + 2 * size), SIZE_T(size), SIZE_T(0),
-                         things.handle, reserved),
-        "cuMemSetAccess": call("cuMemSetAccess", Address(start + size), SIZE_T(size), access,
-                               SIZE_T(1)),
-        "cuMemUnmap": call("cuMemUnmap", Address(start + size), SIZE_T(size)),
-        "cuMemRelease": call("cuMemRelease", things.spare_handle),
-        "cuMemAddressFree": call("cuMemAddressFree", Address(things.spare_start), SIZE_T(size)),
-        "cuMemExportToShareableHandle": call("cuMemExportToShareableHandle", any_answer,
-                                             things.handle, 1, reserved),
-        "cuMemImportFromShareableHandle": call("cuMemImportFromShareableHandle", any_answer,
-                                               ctypes.c_void_p(things.shared.value), 1),
-        "cuMemAlloc": call("cuMemAlloc_v2", any_answer, SIZE_T(1 << 20)),
-        "cuMemFree": call("cuMemFree_v2", things.allocated),
-        "cuMemAllocAsync, other": call("cuMemAllocAsync", any_answer, SIZE_T(1 << 20),
-                                              things.other),
-        "cuMemAllocFromPoolAsync, other": call("cuMemAllocFromPoolAsync", any_answer,
-                                               SIZE_T(1 << 20), things.own_pool, things.other),
-        "cuMemFreeAsync, other": call("cuMemFreeAsync", things.from_pool, things.other),
-        "cuMemPoolCreate": call("cuMemPoolCreate", any_answer,
-                                ctypes.byref(things.pool_properties)),
-        "cuMemPoolDestroy": call("cuMemPoolDestroy", things.own_pool),
-        "cuMemPoolSetAttribute": call("cuMemPoolSetAttribute", things.own_pool, 4, any_answer),
-        "cuMemPoolSetAccess": call("cuMemPoolSetAccess", things.own_pool, access, SIZE_T(1)),
-        "cuMemHostAlloc": call("cuMemHostAlloc", any_answer, SIZE_T(4096), 0),
-        "cuMemFreeHost": call("cuMemFreeHost", things.host),
-        "cuMemPoolGetAttribute": call("cuMemPoolGetAttribute", things.pool, 5, any_answer),
-        "cuMemPoolTrimTo": call("cuMemPoolTrimTo", things.pool, SIZE_T(0)),
-        "cuStreamIsCapturing, captured": call("cuStreamIsCapturing", stream, any_answer),
-        "cuStreamIsCapturing, other": call("cuStreamIsCapturing", things.other, any_answer),
-        "cuStreamGetId, other": call("cuStreamGetId", things.other, any_answer),
-        "cuStreamGetId, captured": call("cuStreamGetId", stream, any_answer),
-        "cuStreamQuery, other": call("cuStreamQuery", things.other),
-        "cuStreamSynchronize, other": call("cuStreamSynchronize", things.other),
-        "cuStreamCreate": call("cuStreamCreate", any_answer, 1),
-        "cuEventCreate": call("cuEventCreate", any_answer, 2),
-        "cuEventDestroy": call("cuEventDestroy_v2", things.spare_event),
-        "cuStreamWaitEvent, other": call("cuStreamWaitEvent", things.other, things.event, 0),
-        "cuEventRecord, other": call("cuEventRecord", things.event, things.other),
-        "cuEventQuery": call("cuEventQuery", things.event),
-        "cuEventSynchronize": call("cuEventSynchronize", things.event),
-        "cuCtxSynchronize": call("cuCtxSynchronize"),
-    }
+    """The calls, by name and what of. ``stream`` is the one that captures."""
+    size, answer = SIZE_T(things.size), (ctypes.c_uint64 * 8)()
+    second, third = (Address(things.start + number * things.size) for number in (1, 2))
+    other, pool, own_pool = things.other, things.pool, things.own_pool
+    access, reserved, mib = ctypes.byref(cuda.access), ULL(0), SIZE_T(1 << 20)
+    rows: list[tuple[object, ...]] = [
+        ("cuMemGetInfo_v2", "", ctypes.byref(answer, 0), ctypes.byref(answer, 8)),
+        ("cuMemAddressReserve", "", answer, size, SIZE_T(0), Address(0), reserved),
+        ("cuMemCreate", "", answer, size, ctypes.byref(cuda.properties), reserved),
+        ("cuMemMap", "", third, size, SIZE_T(0), things.handle, reserved),
+        ("cuMemSetAccess", "", second, size, access, SIZE_T(1)),
+        ("cuMemUnmap", "", second, size),
+        ("cuMemRelease", "", things.spare_handle),
+        ("cuMemAddressFree", "", Address(things.spare_start), size),
+        ("cuMemExportToShareableHandle", "", answer, things.handle, 1, reserved),
+        ("cuMemImportFromShareableHandle", "", answer, ctypes.c_void_p(things.shared.value), 1),
+        ("cuMemAlloc_v2", "", answer, mib),
+        ("cuMemFree_v2", "", things.allocated),
+        ("cuMemAllocAsync", "other", answer, mib, other),
+        ("cuMemAllocFromPoolAsync", "other", answer, mib, own_pool, other),
+        ("cuMemFreeAsync", "other", things.from_pool, other),
+        ("cuMemPoolCreate", "", answer, ctypes.byref(things.pool_properties)),
+        ("cuMemPoolDestroy", "", own_pool),
+        ("cuMemPoolSetAttribute", "", own_pool, 4, answer),
+        ("cuMemPoolSetAccess", "", own_pool, access, SIZE_T(1)),
+        ("cuMemHostAlloc", "", answer, SIZE_T(4096), 0),
+        ("cuMemFreeHost", "", things.host),
+        ("cuMemPoolGetAttribute", "", pool, 5, answer),
+        ("cuMemPoolTrimTo", "", pool, SIZE_T(0)),
+        ("cuStreamIsCapturing", "captured", stream, answer),
+        ("cuStreamIsCapturing", "other", other, answer),
+        ("cuStreamGetId", "other", other, answer),
+        ("cuStreamGetId", "captured", stream, answer),
+        ("cuStreamQuery", "other", other),
+        ("cuStreamSynchronize", "other", other),
+        ("cuStreamCreate", "", answer, 1),
+        ("cuEventCreate", "", answer, 2),
+        ("cuEventDestroy_v2", "", things.spare_event),
+        ("cuStreamWaitEvent", "other", other, things.event, 0),
+        ("cuEventRecord", "other", things.event, other),
+        ("cuEventQuery", "", things.event),
+        ("cuEventSynchronize", "", things.event),
+        ("cuCtxSynchronize", ""),
+    ]
+    return {", ".join(filter(None, [name.removesuffix("_v2"), of])):
+            partial(cuda.code, name, *arguments) for name, of, *arguments in rows}
 
 
 def in_thread(cuda: Cuda, call: Callable[[], int]) -> int:

@@ -6,9 +6,9 @@
 
 use std::env;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
+use xshell::Cmd;
 
 use crate::command::{cmd, link, made_folder, path_after, root, sh, target};
 use crate::package::{list, metadata};
@@ -70,33 +70,30 @@ impl Toolkit {
         Ok(cargo.env("CUDA_COMPUTE_CAP", "90").envs(places).run()?)
     }
 
-    /// Has a program run with it.
-    pub fn set_up(&self, program: &mut Command) -> Result<()> {
+    /// Has programs run with it.
+    pub fn set_up(&self, programs: Cmd<'static>) -> Result<Cmd<'static>> {
         let paths = env::join_paths([&self.folder.join("lib64"), &self.simulated])?;
-        program.env("LD_LIBRARY_PATH", paths).envs(PLACES.map(|place| (place, &self.folder)));
-        Ok(())
+        let places = PLACES.map(|place| (place, &self.folder));
+        Ok(programs.env("LD_LIBRARY_PATH", paths).envs(places))
     }
 }
 
 /// What cudarc, in the version of the engines' `Cargo.lock`, can call of each library.
 fn declared() -> Result<Imports> {
     let sources = sources_of("cudarc")?;
-    let mut imports = Imports::default();
+    let mut imports = Imports::new();
     for (library, module) in LIBRARIES {
         let file = sources.join("src").join(module).join("sys/mod.rs");
         let text = sh().read_file(&file)?;
-        let names: Names = functions(&text).map(|name| (String::new(), name.to_owned())).collect();
+        let of_line = |line: &str| {
+            let name = line.strip_prefix("pub unsafe")?.strip_prefix(" fn ")?.split('(').next()?;
+            Some((String::new(), name.to_owned()))
+        };
+        let names: Names = text.lines().filter_map(of_line).collect();
         ensure!(!names.is_empty(), "{} declares no function", file.display());
-        imports.0.insert(library.to_owned(), names);
+        imports.insert(library.to_owned(), names);
     }
     Ok(imports)
-}
-
-/// The functions of a file of bindings.
-fn functions(bindings: &str) -> impl Iterator<Item = &str> {
-    bindings
-        .lines()
-        .filter_map(|line| line.strip_prefix("pub unsafe")?.strip_prefix(" fn ")?.split('(').next())
 }
 
 /// The folder of a crate's sources, in the version of the engines' `Cargo.lock`; fetched the first
@@ -108,15 +105,4 @@ pub fn sources_of(name: &str) -> Result<PathBuf> {
     ensure!(found.next().is_none(), "engines use several versions of {name}");
     let folder = manifest.map(Path::new).and_then(Path::parent);
     Ok(folder.with_context(|| format!("no engine uses {name}"))?.to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::functions;
-
-    #[test]
-    fn functions_are_read_from_bindings() {
-        let text = "pub unsafe\x20fn cublasCreate_v2(handle: *mut H) -> S {\n    fn inner();\n}\n";
-        assert_eq!(functions(text).collect::<Vec<_>>(), ["cublasCreate_v2"]);
-    }
 }

@@ -12,7 +12,6 @@ mod modules;
 mod prose;
 mod structure;
 mod tidy;
-mod tokens;
 mod words;
 
 use std::collections::BTreeMap;
@@ -61,10 +60,10 @@ fn report(rule: &str, findings: Vec<String>) {
 }
 
 /// Fails with all that a rule finds in the lines of files, each with its place.
-fn check_lines(
+fn check_lines<F: IntoIterator<Item = String>>(
     rule: &str,
     files: &BTreeMap<String, String>,
-    mut found: impl FnMut(&str, &str) -> Vec<String>,
+    mut found: impl FnMut(&str, &str) -> F,
 ) {
     let mut findings = Vec::new();
     for (path, text) in files {

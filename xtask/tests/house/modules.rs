@@ -7,9 +7,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use syn::UseTree;
-
-use super::tokens::tokens;
 
 /// A module by its path from the crate's root, which is empty.
 type Path = Vec<String>;
@@ -172,5 +171,48 @@ impl Modules {
             let found = self.resolve(&target, &[name.to_owned()], hops)?;
             self.0.get(&found.0)?.defines.contains(name).then_some(found)
         })
+    }
+}
+
+/// The tokens of a text: words, `::`, single characters, and a quote for each literal; without what
+/// is compiled for tests alone.
+fn tokens(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    add(text.parse().unwrap(), &mut found);
+    found
+}
+
+fn add(stream: TokenStream, found: &mut Vec<String>) {
+    let mut trees = stream.into_iter().peekable();
+    while let Some(tree) = trees.next() {
+        match (tree, trees.peek()) {
+            (TokenTree::Punct(mark), Some(TokenTree::Group(attribute)))
+                if mark.as_char() == '#'
+                    && attribute.to_string().replace(' ', "") == "[cfg(test)]" =>
+            {
+                // The item ends with its body, or with its `;`.
+                trees.find(|tree| match tree {
+                    TokenTree::Group(group) => group.delimiter() == Delimiter::Brace,
+                    TokenTree::Punct(mark) => mark.as_char() == ';',
+                    _ => false,
+                });
+            }
+            (TokenTree::Group(group), _) => {
+                let is_body = group.delimiter() == Delimiter::Brace;
+                found.push(if is_body { "{" } else { "(" }.to_owned());
+                add(group.stream(), found);
+                found.push(if is_body { "}" } else { ")" }.to_owned());
+            }
+            (TokenTree::Punct(mark), Some(TokenTree::Punct(next)))
+                if (mark.as_char(), next.as_char()) == (':', ':') =>
+            {
+                trees.next();
+                found.push("::".to_owned());
+            }
+            // It begins the name of a lifetime.
+            (TokenTree::Punct(mark), _) if mark.as_char() == '\'' => {}
+            (TokenTree::Literal(_), _) => found.push("\"".to_owned()),
+            (other, _) => found.push(other.to_string()),
+        }
     }
 }

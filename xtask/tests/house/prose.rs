@@ -72,15 +72,13 @@ impl Count {
         for (line, piece) in read(text).prose {
             for (sentence, asks) in sentences(&piece) {
                 let words = words(&sentence);
+                let is_relative = |word: &&String| RELATIVES.contains(&word.as_str());
                 self.words += words.len();
                 self.you += words.iter().filter(|word| word.starts_with("you")).count();
-                self.relatives +=
-                    words.iter().filter(|word| RELATIVES.contains(&word.as_str())).count();
-                if words.len() < 3 {
-                    continue;
-                }
-                self.sentences += 1;
-                if !asks && OPENERS.contains(&words[0].as_str()) {
+                self.relatives += words.iter().filter(is_relative).count();
+                let is_sentence = words.len() >= 3;
+                self.sentences += usize::from(is_sentence);
+                if is_sentence && !asks && OPENERS.contains(&words[0].as_str()) {
                     self.clauses += 1;
                     findings.push(format!("{path}:{line}: {sentence}"));
                 }
@@ -133,20 +131,14 @@ fn documents_say_what_everybody_says() {
 /// Comments in Rust have no more turns of our own than when these were first counted.
 #[test]
 fn comments_gain_no_turns_of_our_own() {
-    let mut turns = 0;
-    let mut all = 0;
-    for (path, text) in rust_files() {
-        if path.starts_with(THIS) {
-            continue;
-        }
+    let (mut turns, mut all) = (0, 0);
+    for (_, text) in rust_files().iter().filter(|(path, _)| !path.starts_with(THIS)) {
         let comments = text.lines().filter_map(|line| line.trim_start().strip_prefix("//"));
-        let comments: Vec<&str> =
-            comments.map(|rest| rest.trim_start_matches(['/', '!'])).collect();
-        let words = words(&comments.join(" "));
+        let words = words(&comments.collect::<Vec<_>>().join(" "));
         all += words.len();
         let text = format!(" {} ", words.join(" "));
-        turns +=
-            TURNS.iter().map(|(turn, _)| text.matches(&format!(" {turn} ")).count()).sum::<usize>();
+        let counts = TURNS.iter().map(|(turn, _)| text.matches(&format!(" {turn} ")).count());
+        turns += counts.sum::<usize>();
     }
     println!("{turns} turns in {all} words of comments");
     assert!(all > 100_000, "{all} words of comments only");

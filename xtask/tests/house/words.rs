@@ -1,9 +1,7 @@
-//! The house rules of prose: one word for one thing, and lines of Markdown that fit a screen.
+//! The house rule of words: one for one thing.
 
 use super::{THIS, check_lines, files};
 
-/// Columns of a line of prose in Markdown.
-const MARKDOWN_COLUMNS_MAX: usize = 120;
 /// Words that the glossary has another word for, with that word. A `*` stands for any ending.
 const WORDS: [(&str, &str); 20] = [
     ("arena*", "pool"),
@@ -28,7 +26,8 @@ const WORDS: [(&str, &str); 20] = [
     ("zombie*", "unmapped"),
 ];
 /// Names that stay: fields of what programs read, and names of others.
-const NAMES: [&str; 6] = [
+const NAMES: [&str; 7] = [
+    "chunk_by",
     "ORT_ARENA_ALLOCATOR",
     "OrtArenaCfg",
     "arena_extend_strategy",
@@ -39,20 +38,13 @@ const NAMES: [&str; 6] = [
 
 /// The words of a line in lower case: `SegmentKind` and `segment_kind` are two each.
 fn words(line: &str) -> Vec<String> {
-    let mut words = vec![String::new()];
-    let mut was_lower = false;
+    let mut apart = String::new();
     for c in line.chars() {
-        if !c.is_alphanumeric() || (was_lower && c.is_uppercase()) {
-            words.push(String::new());
-        }
-        if let Some(word) = words.last_mut()
-            && c.is_alphanumeric()
-        {
-            word.extend(c.to_lowercase());
-        }
-        was_lower = c.is_lowercase();
+        apart.extend((c.is_uppercase() && apart.ends_with(char::is_lowercase)).then_some(' '));
+        apart.push(c);
     }
-    words
+    let words = apart.split(|c: char| !c.is_alphanumeric());
+    words.filter(|word| !word.is_empty()).map(str::to_lowercase).collect()
 }
 
 fn is_meant(pattern: &str, word: &str) -> bool {
@@ -73,7 +65,7 @@ fn words_are_those_of_the_glossary() {
             let (_, instead) = WORDS.iter().find(|(pattern, _)| is_meant(pattern, &word))?;
             Some(format!("{word}; say {instead}"))
         };
-        words(&line).into_iter().filter_map(instead).collect()
+        words(&line).into_iter().filter_map(instead).collect::<Vec<_>>()
     });
 }
 
@@ -81,16 +73,4 @@ fn words_are_those_of_the_glossary() {
 fn words_are_found_in_names_of_every_form() {
     assert_eq!(words("a BerthOf x_lent,HOME"), ["a", "berth", "of", "x", "lent", "home"]);
     assert!(is_meant("berth*", "berths") && is_meant("lent", "lent") && !is_meant("lent", "lento"));
-}
-
-#[test]
-fn prose_of_documents_fits_a_screen() {
-    let mut is_code = false;
-    check_lines("lengths", &files(&["md"]), |_, line| {
-        is_code ^= line.trim_start().starts_with("```");
-        let is_prose = !is_code && !line.starts_with('|') && !line.starts_with("    ");
-        let columns = line.chars().count();
-        let is_long = columns > MARKDOWN_COLUMNS_MAX && !line.contains("://");
-        (is_prose && is_long).then(|| format!("{columns} columns")).into_iter().collect()
-    });
 }

@@ -5,6 +5,7 @@
 //! Not modelled: the graphs themselves, and captures on another device of the process.
 
 use crate::legality::Legality;
+use crate::refuse::refuse;
 use drystone_driver::{CaptureMode, ErrorCode};
 use std::thread::{self, ThreadId};
 
@@ -74,9 +75,7 @@ impl Captures {
             return Err(CAPTURE_UNMATCHED);
         }
         let is_own = capture.thread == thread::current().id();
-        if !is_own && capture.mode != CaptureMode::Relaxed {
-            return Err(CAPTURE_WRONG_THREAD);
-        }
+        refuse(CAPTURE_WRONG_THREAD, !is_own && capture.mode != CaptureMode::Relaxed)?;
         Ok(!self.ongoing.remove(place).is_broken)
     }
 

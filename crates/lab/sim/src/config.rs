@@ -125,10 +125,8 @@ settings! {
     pub strict: bool = false,
     /// The rules that a kinder device would not have.
     pub harsh: Harsh = Harsh::default(),
-    /// Functions of the driver API that captures forbid to others than [`Rule::TABLE`] says, with
-    /// what was found out of each.
-    ///
-    /// [`Rule::TABLE`]: crate::Rule::TABLE
+    /// Functions of the driver API that captures forbid to others than the table says, with what
+    /// was found out of each.
     pub legality: Vec<(&'static str, Legality)> = Vec::new(),
     /// Called at each violation by the thread whose call it was, with the device locked: it must
     /// make no call itself.

@@ -2,6 +2,7 @@
 
 use crate::GRANULARITY_BYTES;
 use crate::device::SimDevice;
+use crate::refuse::refuse;
 use crate::state::Life;
 use crate::stream::Context;
 use drystone_driver::{
@@ -96,9 +97,10 @@ impl Driver for SimDevice {
         self.call(Call::CreateOnHost, bytes, 0, |state| {
             state.check_virtual_memory()?;
             // Of an integrated device it would be the same memory.
-            if !state.config.has_host_handles || state.config.host.is_some() {
-                return Err(ErrorCode::NotSupported);
-            }
+            refuse(
+                ErrorCode::NotSupported,
+                !state.config.has_host_handles || state.config.host.is_some(),
+            )?;
             state.memory.vm.host_handle(&mut state.memory.supply, bytes)
         })
     }
@@ -139,12 +141,11 @@ impl Driver for SimDevice {
 
     fn enable_peer_access(&self, peer_ordinal: u32) -> Result<()> {
         self.call(Call::EnablePeerAccess, 0, 0, |state| {
-            if peer_ordinal == state.config.ordinal {
-                return Err(ErrorCode::InvalidValue);
-            }
-            if !state.config.has_peers || !state.config.peers.contains(&peer_ordinal) {
-                return Err(ErrorCode::NotSupported);
-            }
+            refuse(ErrorCode::InvalidValue, peer_ordinal == state.config.ordinal)?;
+            refuse(
+                ErrorCode::NotSupported,
+                !state.config.has_peers || !state.config.peers.contains(&peer_ordinal),
+            )?;
             if !state.peers.contains(&peer_ordinal) {
                 state.peers.push(peer_ordinal);
             }

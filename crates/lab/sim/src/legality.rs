@@ -1,19 +1,60 @@
 //! [`Rule`]: what a capture forbids. One table for the simulated device and for the simulated
-//! `libcuda`: a row for each call, with who may make it while a stream is captured, and the public
-//! source that says so. The functions that no allocator calls stand in [`Group`]s.
+//! `libcuda`, `captures.md`: a row for each call, with who may make it while a stream is captured,
+//! and the public source that says so; and one for each group of functions that no allocator calls.
 //!
 //! Invariant: never kinder than a source. What nobody has published is [`Legality::Unproven`] and
-//! treated as forbidden, unless the device is told to be kind ([`Harsh`](crate::Harsh)).
+//! treated as forbidden, unless the device is told to be kind ([`Harsh`](crate::Harsh)). A function
+//! of a group stands in one place. Where the source of a neighbour tells nothing of a function, it
+//! is among those of which nobody has told.
 
-mod group;
-
-pub use group::{Group, Legality};
+use std::sync::LazyLock;
 
 use drystone_driver::{Call, CaptureMode};
-use group::GROUPS;
-use std::fmt::Write;
 
-/// What a capture means for one call.
+/// Who may make a call while a stream is captured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Legality {
+    /// Everybody, in every capture.
+    Always,
+    /// Everybody: on a stream that takes part, the call becomes part of the graph.
+    Captured,
+    /// Nobody whom a capture forbids "potentially unsafe" calls. It breaks those captures.
+    Unsafe,
+    /// Nobody has said. Forbidden as if unsafe.
+    Unproven,
+    /// Nobody, in whatever mode: the call is about all streams. It breaks every capture.
+    Nobody,
+}
+
+impl Legality {
+    /// Whether a capture in mode `capture` lets a thread in mode `thread` make the call; `is_own`
+    /// when that thread began the capture. The rule is that of
+    /// `cuThreadExchangeStreamCaptureMode`.
+    pub fn permits(self, capture: CaptureMode, is_own: bool, thread: CaptureMode) -> bool {
+        let by_own = is_own && capture != CaptureMode::Relaxed;
+        match (self, thread) {
+            (Self::Always | Self::Captured, _) => true,
+            (Self::Nobody, _) => false,
+            (_, CaptureMode::Relaxed) => true,
+            (_, CaptureMode::ThreadLocal) => !by_own,
+            (_, CaptureMode::Global) => !by_own && capture != CaptureMode::Global,
+        }
+    }
+
+    /// By its name in the page.
+    fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "always legal" => Self::Always,
+            "captured" => Self::Captured,
+            "unsafe" => Self::Unsafe,
+            "unproven" => Self::Unproven,
+            "never legal" => Self::Nobody,
+            _ => return None,
+        })
+    }
+}
+
+/// What a capture means for one function.
 #[derive(Clone, Copy, Debug)]
 pub struct Rule {
     /// The function of CUDA's driver API, without its version.
@@ -33,101 +74,41 @@ pub struct Rule {
 pub const MODES: [CaptureMode; 3] =
     [CaptureMode::Global, CaptureMode::ThreadLocal, CaptureMode::Relaxed];
 
-/// `cuThreadExchangeStreamCaptureMode`, which tells captures and threads apart.
-const MODE: &str = "CUDA driver API, `cuThreadExchangeStreamCaptureMode`";
-const GUIDE: &str = "CUDA programming guide, CUDA graphs, prohibited and unhandled operations";
-const NODES: &str = "CUDA programming guide, graph memory nodes";
-const FORKS: &str = "CUDA programming guide, CUDA graphs, cross-stream dependencies and events";
-const ASKS: &str = "CUDA driver API, `cuStreamIsCapturing`";
-const GROWS: &str =
-    "PyTorch grows expandable segments in a capture, unguarded (pytorch#128068, its graph tests)";
-const FORK_EVENTS: &str =
-    "PyTorch's notes on CUDA graphs: `wait_stream` in a capture makes and drops events";
+/// Of attributes of memory pools.
 const ATTRIBUTES: &str = "NVIDIA/cccl#11360, NVIDIA/cuda-python#2834";
-const IDENTITY: &str = "NVIDIA/cccl#9395, #11118, on a captured stream; on others no public \
-                        source: treated as illegal";
-const GUARDED: &str =
-    "PyTorch's `cudaMallocMaybeCapturing` is relaxed around it; NVIDIA/cuopt#1748";
-const FREED: &str =
-    "aws/aws-ofi-nccl#1342 is relaxed around it; it waits as a synchronisation does";
-const PINNED: &str = "PyTorch's caching host allocator is relaxed around it";
-const FREES_PINNED: &str = "microsoft/mscclpp (`gpuFreeHost`) is relaxed around it";
 const NOTHING: &str = "no public source: treated as illegal";
-/// The call succeeds there, or PyTorch would tell of it and not of the lack of memory.
-const ASKED: &str = "PyTorch asks it, unguarded, where memory runs out in a capture \
-                     (pytorch#187795); no public source says whether the capture outlives that: \
-                     treated as illegal";
-const UNMAPS: &str = "NCCL (`ncclCudaFree`) and meta-pytorch/torchcomms#3079 are relaxed around it";
-const RELEASES: &str = "NCCL (`ncclCudaFree`) is relaxed around it";
-const IMPORTS: &str =
-    "meta-pytorch/torchcomms#3079 is relaxed around it, since it would break the capture";
-const EXPORTS: &str = "NCCL's registration of windows (`dev_runtime.cc`) is relaxed around it";
-const SETS_UP: &str = "NVIDIA/warp#1410: pools can be set up in a relaxed capture only";
-const ENDS: &str = "NCCL (`ncclDevrFinalize`) is relaxed around it";
-const HOLDS: &str =
-    "CUDA driver API, graph memory operations: `cuGraphAddBatchMemOpNode` is what it becomes";
-const HIP: &str = "HIP refuses it to be like CUDA (rocm-systems#7845, #10166); of CUDA itself no \
-                   public source: treated as illegal";
 
-const fn row(call: Call, function: &'static str, legality: Legality, source: &'static str) -> Rule {
-    Rule { function, call: Some(call), legality, breaks_its_own: false, source }
-}
-
-const fn more(function: &'static str, legality: Legality, source: &'static str) -> Rule {
-    Rule { function, call: None, legality, breaks_its_own: false, source }
-}
+/// The rows of the page by themselves, and the functions of its groups.
+static RULES: LazyLock<[Vec<Rule>; 2]> = LazyLock::new(|| {
+    let [mut rows, mut grouped] = [Vec::new(), Vec::new()];
+    let mut calls = Call::ALL.into_iter();
+    for line in include_str!("../captures.md").lines() {
+        let cells: Vec<_> = line.trim_matches(['|', ' ']).split('|').map(str::trim).collect();
+        let rule = |function: &'static str, kind, own, source| {
+            let function = function.trim_matches('`');
+            let legality = Legality::named(kind)?;
+            Some(Rule { function, call: None, legality, breaks_its_own: own == "breaks", source })
+        };
+        match cells[..] {
+            [function, kind, _, _, _, own, source] => {
+                let row = rule(function, kind, own, source);
+                rows.extend(row.map(|row| Rule { call: calls.next(), ..row }));
+            }
+            [kind, functions, own, source] => {
+                grouped
+                    .extend(functions.split(", ").filter_map(|one| rule(one, kind, own, source)));
+            }
+            _ => {}
+        }
+    }
+    [rows, grouped]
+});
 
 impl Rule {
-    const fn and_breaks_its_own(self) -> Self {
-        Self { breaks_its_own: true, ..self }
-    }
-
     /// The rows, those of the driver trait's calls first and in their order.
-    pub const TABLE: [Rule; 40] = {
-        use Legality::{Always, Captured, Nobody, Unproven, Unsafe};
-        [
-            row(Call::MemoryInfo, "cuMemGetInfo", Unproven, ASKED),
-            row(Call::Reserve, "cuMemAddressReserve", Always, GROWS),
-            row(Call::Unreserve, "cuMemAddressFree", Unsafe, RELEASES),
-            row(Call::Create, "cuMemCreate", Always, GROWS),
-            row(Call::CreateOnHost, "cuMemCreate", Always, GROWS),
-            row(Call::Release, "cuMemRelease", Unsafe, RELEASES),
-            row(Call::Map, "cuMemMap", Always, GROWS),
-            row(Call::SetAccess, "cuMemSetAccess", Always, GROWS),
-            row(Call::Unmap, "cuMemUnmap", Unsafe, UNMAPS),
-            row(Call::Export, "cuMemExportToShareableHandle", Unsafe, EXPORTS),
-            row(Call::Import, "cuMemImportFromShareableHandle", Unsafe, IMPORTS),
-            row(Call::Malloc, "cuMemAlloc", Unsafe, GUARDED),
-            row(Call::Free, "cuMemFree", Unsafe, FREED),
-            row(Call::CreateMemoryPool, "cuMemPoolCreate", Unsafe, SETS_UP),
-            row(Call::DestroyMemoryPool, "cuMemPoolDestroy", Unsafe, ENDS),
-            row(Call::TrimMemoryPool, "cuMemPoolTrimTo", Unproven, HIP),
-            row(Call::MemoryPoolUsage, "cuMemPoolGetAttribute", Unsafe, ATTRIBUTES),
-            row(Call::MallocAsync, "cuMemAllocFromPoolAsync", Captured, NODES),
-            row(Call::FreeAsync, "cuMemFreeAsync", Captured, NODES),
-            row(Call::CreateEvent, "cuEventCreate", Always, FORK_EVENTS),
-            row(Call::DestroyEvent, "cuEventDestroy", Always, FORK_EVENTS),
-            row(Call::Record, "cuEventRecord", Captured, FORKS),
-            row(Call::Query, "cuEventQuery", Unsafe, MODE).and_breaks_its_own(),
-            row(Call::Wait, "cuStreamWaitEvent", Captured, FORKS),
-            row(Call::SynchronizeEvent, "cuEventSynchronize", Unsafe, GUIDE).and_breaks_its_own(),
-            row(Call::SynchronizeStream, "cuStreamSynchronize", Unsafe, GUIDE).and_breaks_its_own(),
-            row(Call::SynchronizeDevice, "cuCtxSynchronize", Nobody, GUIDE),
-            row(Call::StreamUid, "cuStreamGetId", Unproven, IDENTITY).and_breaks_its_own(),
-            row(Call::CaptureStatus, "cuStreamIsCapturing", Always, ASKS),
-            row(Call::ExchangeCaptureMode, "cuThreadExchangeStreamCaptureMode", Always, MODE),
-            row(Call::EnablePeerAccess, "cuCtxEnablePeerAccess", Unproven, NOTHING),
-            row(Call::Hold, "cuStreamBatchMemOp", Captured, HOLDS),
-            row(Call::Copy, "cuMemcpyAsync", Captured, NODES),
-            row(Call::FinishCopies, "cuStreamSynchronize", Unsafe, GUIDE),
-            more("cuStreamQuery", Unsafe, GUIDE).and_breaks_its_own(),
-            more("cuMemPoolSetAttribute", Unsafe, ATTRIBUTES),
-            more("cuMemPoolSetAccess", Unsafe, SETS_UP),
-            more("cuMemHostAlloc", Unsafe, PINNED),
-            more("cuMemFreeHost", Unsafe, FREES_PINNED),
-            more("cuMemAllocAsync", Captured, NODES),
-        ]
-    };
+    pub fn table() -> &'static [Rule] {
+        &RULES[0]
+    }
 
     /// Whether it reads or writes an attribute of a memory pool.
     pub(crate) fn is_of_attributes(&self) -> bool {
@@ -135,87 +116,53 @@ impl Rule {
     }
 
     /// The row of a call.
-    pub const fn of(call: Call) -> &'static Rule {
-        const TABLE: &[Rule] = &Rule::TABLE;
-        &TABLE[call as usize]
+    pub fn of(call: Call) -> &'static Rule {
+        &Self::table()[call as usize]
     }
 
     /// The rule of a function of the driver API, by its name without a version.
     pub fn named(function: &str) -> Option<Rule> {
-        let row = Self::TABLE.into_iter().find(|rule| rule.function == function);
-        row.or_else(|| GROUPS.iter().find_map(|group| Self::in_group(group, function)))
-    }
-
-    fn in_group(group: &Group, function: &str) -> Option<Rule> {
-        let function = group.functions().find(|&name| name == function)?;
-        let &Group { legality, breaks_its_own, source, .. } = group;
-        Some(Rule { function, call: None, legality, breaks_its_own, source })
+        Self::all().find(|rule| rule.function == function)
     }
 
     /// Every rule, those of the rows first.
     pub fn all() -> impl Iterator<Item = Rule> {
-        let grouped = GROUPS.iter().flat_map(Group::functions);
-        let grouped = grouped.filter_map(Self::named);
-        Self::TABLE.into_iter().chain(grouped)
+        RULES.iter().flatten().copied()
     }
 
     /// The rule of a function that stands nowhere: what nobody has told of is forbidden.
     pub(crate) const fn unknown() -> Rule {
-        more("", Legality::Unproven, NOTHING)
-    }
-
-    /// The table as Markdown, as `captures.md` has it.
-    pub fn markdown() -> String {
-        let mut text = String::from(
-            "| call | kind | global | thread-local | relaxed | its own stream or event captured | \
-             source |\n| --- | --- | --- | --- | --- | --- | --- |\n",
-        );
-        for rule in &Self::TABLE {
-            let cell = |mode| {
-                let may = |is_own| rule.legality.permits(mode, is_own, CaptureMode::Global);
-                match (may(true), may(false)) {
-                    (true, true) => "legal",
-                    (true, false) => "own only",
-                    (false, true) => "others only",
-                    (false, false) => "breaks",
-                }
-            };
-            let own = if rule.breaks_its_own { "breaks" } else { "" };
-            let [global, local, relaxed] = MODES.map(cell);
-            let (function, kind, source) = (rule.function, rule.legality.name(), rule.source);
-            let _ = writeln!(
-                text,
-                "| `{function}` | {kind} | {global} | {local} | {relaxed} | {own} | {source} |"
-            );
-        }
-        text
+        let (function, legality, source) = ("", Legality::Unproven, NOTHING);
+        Rule { function, call: None, legality, breaks_its_own: false, source }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{GROUPS, Group, Rule};
+    use super::{ATTRIBUTES, Legality, NOTHING, Rule};
     use drystone_driver::Call;
 
     #[test]
-    fn every_call_has_its_row_and_every_row_a_name_and_a_source() {
-        for call in Call::ALL {
-            assert_eq!(Rule::of(call).call, Some(call));
+    fn every_call_has_its_row_and_every_function_one_row_with_a_source() {
+        for (call, row) in Call::ALL.into_iter().zip(Rule::table()) {
+            assert_eq!(row.call, Some(call));
+            let name = call.cuda_name().replace("cudaMallocAsync", "cuMemAllocFromPoolAsync");
+            let name = name.replace("cudaMalloc", "cuMemAlloc").replace("cudaFree", "cuMemFree");
+            let name = name.replace("cudaDevice", "cuCtx").replace("cuda", "cu");
+            assert_eq!(row.function, name, "{call:?}");
         }
-        // Two calls are the same function of the driver's.
-        let is_twice = |rule: &&Rule| rule.call == Some(Call::FinishCopies);
-        for rule in Rule::TABLE.iter().filter(|rule| !is_twice(rule)) {
-            assert!(!rule.source.is_empty());
-            let found = Rule::named(rule.function).map(|found| found.source);
-            assert_eq!(found, Some(rule.source), "{} has two rows", rule.function);
+        assert_eq!(Rule::table().iter().filter(|row| row.call.is_none()).count(), 6);
+        // Two calls each are the same function of the driver's.
+        let is_twice = |call| matches!(call, Some(Call::FinishCopies | Call::CreateOnHost));
+        for rule in Rule::all().filter(|rule| !is_twice(rule.call)) {
+            assert!(!rule.source.is_empty() && rule.function.starts_with("cu"), "{rule:?}");
+            let same = Rule::all().filter(|one| one.function == rule.function);
+            let count = same.filter(|one| !is_twice(one.call)).count();
+            assert_eq!(count, 1, "{} is told twice", rule.function);
+            let is_unproven = rule.source.ends_with(NOTHING);
+            assert!(!is_unproven || rule.legality == Legality::Unproven, "{rule:?}");
         }
-        for function in GROUPS.iter().flat_map(Group::functions) {
-            let in_groups =
-                GROUPS.iter().filter(|group| group.functions().any(|one| one == function));
-            assert_eq!(in_groups.count(), 1, "{function} is told twice");
-            let in_rows = Rule::TABLE.iter().any(|rule| rule.function == function);
-            assert!(!in_rows, "{function} is told twice");
-        }
+        assert!(Rule::all().any(|rule| rule.source == ATTRIBUTES) && Rule::all().count() > 250);
         assert!(Rule::named("cuTeleport").is_none());
     }
 }

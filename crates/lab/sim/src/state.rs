@@ -121,7 +121,7 @@ impl State {
         if self.config.clock_jitter_ns > 0 {
             self.clock.advance_by(self.rng.up_to(self.config.clock_jitter_ns));
         }
-        self.faults.check(call)
+        self.faults.check(&call)
     }
 
     /// Refuses what a capture forbids to the calling thread, and breaks that capture.

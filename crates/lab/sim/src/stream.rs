@@ -9,6 +9,7 @@
 use crate::clock::Clock;
 use crate::handle_table::HandleTable;
 use crate::happens_before::VectorClock;
+use crate::refuse::refuse;
 use drystone_driver::{ErrorCode, Stream, StreamUid};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -83,12 +84,8 @@ impl Streams {
 
     pub(crate) fn destroy(&mut self, stream: Stream) -> Result<(), ErrorCode> {
         let state = self.get(stream)?;
-        if state.is_legacy {
-            return Err(ErrorCode::InvalidHandle);
-        }
-        if state.capture.is_some() {
-            return Err(ErrorCode::CaptureUnsupported);
-        }
+        refuse(ErrorCode::InvalidHandle, state.is_legacy)?;
+        refuse(ErrorCode::CaptureUnsupported, state.capture.is_some())?;
         self.remove(stream);
         Ok(())
     }

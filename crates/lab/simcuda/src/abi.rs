@@ -15,9 +15,7 @@ pub(crate) struct Out<T>(*mut T);
 impl<T> Out<T> {
     /// Writes the answer; null is refused.
     pub(crate) fn set(self, value: T) -> Outcome {
-        if self.0.is_null() {
-            return Err(INVALID_VALUE);
-        }
+        INVALID_VALUE.when(self.0.is_null())?;
         // SAFETY: not null, and the API asks for a pointer to a writable `T`; it need not be
         // aligned, nor hold a value yet.
         unsafe { self.0.write_unaligned(value) };
@@ -72,9 +70,7 @@ impl<T> Out<T> {
 impl<T: Copy> In<T> {
     /// The value; null is refused.
     pub(crate) fn get(self) -> Outcome<T> {
-        if self.0.is_null() {
-            return Err(INVALID_VALUE);
-        }
+        INVALID_VALUE.when(self.0.is_null())?;
         // SAFETY: not null, and the API asks for a pointer to a readable `T`, which is plain data.
         Ok(unsafe { self.0.read_unaligned() })
     }
@@ -115,9 +111,7 @@ pub(crate) struct Text(*const c_char);
 impl Text {
     /// The text, with what is not UTF-8 replaced; null is refused.
     pub(crate) fn get(self) -> Outcome<String> {
-        if self.0.is_null() {
-            return Err(INVALID_VALUE);
-        }
+        INVALID_VALUE.when(self.0.is_null())?;
         // SAFETY: not null, and the API asks for a C string.
         Ok(unsafe { CStr::from_ptr(self.0) }.to_string_lossy().into_owned())
     }
@@ -140,9 +134,7 @@ pub(crate) struct TextBuffer(*mut c_char);
 impl TextBuffer {
     /// Writes as much of the text as fits, and a NUL; null and no room are refused.
     pub(crate) fn set(self, room: usize, text: &str) -> Outcome {
-        if room == 0 {
-            return Err(INVALID_VALUE);
-        }
+        INVALID_VALUE.when(room == 0)?;
         let place = Out(self.0.cast::<u8>()).check()?;
         let kept = text.len().min(room - 1);
         for (index, byte) in text.bytes().take(kept).chain([0]).enumerate() {

@@ -93,9 +93,7 @@ const LAST: i32 = 147;
 
 /// An attribute of the device at a place.
 pub(crate) fn attribute(config: &Config, place: usize, number: i32) -> Outcome<i32> {
-    if !(1..=LAST).contains(&number) {
-        return Err(INVALID_VALUE);
-    }
+    INVALID_VALUE.when(!(1..=LAST).contains(&number))?;
     let sim = &config.sim;
     Ok(match number {
         16 => config.multiprocessors,

@@ -73,9 +73,7 @@ pub(crate) fn ordinal_of(context: Raw) -> Outcome<usize> {
 
 fn find(context: Raw) -> Outcome<usize> {
     let handle = Handle::decode(context, Kind::Context).ok_or(INVALID_CONTEXT)?;
-    if handle.ordinal >= process::device_count() {
-        return Err(INVALID_CONTEXT);
-    }
+    INVALID_CONTEXT.when(handle.ordinal >= process::device_count())?;
     let is_alive = match handle.value {
         0 => RETAINED[handle.ordinal].load(Ordering::Relaxed) > 0,
         value => CREATED.lock().get(value).is_some_and(|one| one.ordinal == handle.ordinal),

@@ -12,9 +12,7 @@ use std::sync::atomic::Ordering;
 
 /// Refuses a range of device memory that is not wholly there.
 pub(crate) fn check(address: u64, bytes: u64) -> Outcome {
-    if address == 0 && bytes > 0 {
-        return Err(INVALID_VALUE);
-    }
+    INVALID_VALUE.when(address == 0 && bytes > 0)?;
     let Some(device) = process::device_of_address(address) else { return Ok(()) };
     let is_there = bytes == 0
         || device.sim.is_accessible(address, bytes)

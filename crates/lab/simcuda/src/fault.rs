@@ -6,54 +6,31 @@
 use crate::status::{Outcome, Status};
 use crate::{context, process};
 use drystone_driver::Call;
-use drystone_sim::{FaultMode, FaultPlan};
+use drystone_sim::{FaultMode, FaultPlan, Faults, Rule};
 use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-
-struct Plan {
-    ordinal: usize,
-    name: String,
-    nth: u64,
-    is_for_ever: bool,
-    status: Status,
-    seen: u64,
-    fired: u64,
-}
 
 /// Whether there is any plan: the only thing an ordinary call looks at.
 static IS_ARMED: AtomicBool = AtomicBool::new(false);
-static PLANS: Mutex<Vec<Plan>> = Mutex::new(Vec::new());
+/// By the device's ordinal and a function's name.
+static PLANS: Mutex<BTreeMap<usize, Faults<String, Status>>> = Mutex::new(BTreeMap::new());
 
 /// The simulated device's call behind a function, by the name of either API.
 fn call_of(name: &str) -> Option<Call> {
     // What moves take is no call of the simulated device's here.
     let is_its = |call: &Call| !matches!(call, Call::Hold | Call::Copy | Call::FinishCopies);
-    let known = Call::ALL.into_iter().filter(is_its).find(|call| call.cuda_name() == name);
-    known.or(match name {
-        "cuMemAlloc" | "cuMemAllocPitch" => Some(Call::Malloc),
-        "cuMemFree" => Some(Call::Free),
-        "cuMemAllocAsync" | "cuMemAllocFromPoolAsync" | "cudaMallocFromPoolAsync" => {
-            Some(Call::MallocAsync)
-        }
-        "cuMemFreeAsync" => Some(Call::FreeAsync),
-        "cuEventCreate" | "cudaEventCreateWithFlags" => Some(Call::CreateEvent),
-        "cuEventDestroy" => Some(Call::DestroyEvent),
-        "cuEventRecord" | "cuEventRecordWithFlags" | "cudaEventRecordWithFlags" => {
-            Some(Call::Record)
-        }
-        "cuEventQuery" => Some(Call::Query),
-        "cuStreamWaitEvent" => Some(Call::Wait),
-        "cuEventSynchronize" => Some(Call::SynchronizeEvent),
-        "cuStreamSynchronize" => Some(Call::SynchronizeStream),
-        "cuCtxSynchronize" => Some(Call::SynchronizeDevice),
-        "cuStreamIsCapturing" => Some(Call::CaptureStatus),
-        "cuThreadExchangeStreamCaptureMode" => Some(Call::ExchangeCaptureMode),
-        "cudaMemGetInfo" => Some(Call::MemoryInfo),
-        "cudaMemPoolCreate" => Some(Call::CreateMemoryPool),
-        "cudaMemPoolDestroy" => Some(Call::DestroyMemoryPool),
-        "cudaMemPoolTrimTo" => Some(Call::TrimMemoryPool),
-        "cudaMemPoolGetAttribute" => Some(Call::MemoryPoolUsage),
-        "cudaDeviceEnablePeerAccess" => Some(Call::EnablePeerAccess),
+    let of_driver = name.replacen("cuda", "cu", 1);
+    let is_named = |call: &Call| {
+        call.cuda_name() == name || [name, &of_driver].contains(&Rule::of(*call).function)
+    };
+    let known = Call::ALL.into_iter().filter(is_its).find(is_named);
+    known.or(match &*of_driver {
+        "cuMemAllocPitch" => Some(Call::Malloc),
+        "cuMemAllocAsync" | "cuMallocFromPoolAsync" => Some(Call::MallocAsync),
+        "cuEventCreateWithFlags" => Some(Call::CreateEvent),
+        "cuEventRecordWithFlags" => Some(Call::Record),
+        "cuDeviceEnablePeerAccess" => Some(Call::EnablePeerAccess),
         _ => None,
     })
 }
@@ -74,12 +51,12 @@ pub(crate) fn install(
 ) -> Outcome {
     let device = process::device(ordinal)?;
     let name = base_name(name);
+    let mode = if is_for_ever { FaultMode::Forever } else { FaultMode::Once };
     if let Some(call) = call_of(name) {
-        let mode = if is_for_ever { FaultMode::Forever } else { FaultMode::Once };
         device.sim.install_fault(FaultPlan { call, nth, mode, code: status.as_error_code() });
     } else {
-        let name = name.to_owned();
-        PLANS.lock().push(Plan { ordinal, name, nth, is_for_ever, status, seen: 0, fired: 0 });
+        let plan = FaultPlan { call: name.to_owned(), nth, mode, code: status };
+        PLANS.lock().entry(ordinal).or_default().install(plan);
         IS_ARMED.store(true, Ordering::Relaxed);
     }
     Ok(())
@@ -88,15 +65,14 @@ pub(crate) fn install(
 pub(crate) fn clear(ordinal: usize) -> Outcome {
     process::device(ordinal)?.sim.clear_faults();
     let mut plans = PLANS.lock();
-    plans.retain(|plan| plan.ordinal != ordinal);
+    plans.remove(&ordinal);
     IS_ARMED.store(!plans.is_empty(), Ordering::Relaxed);
     Ok(())
 }
 
 /// How many calls have failed by plan since the plans were last cleared.
 pub(crate) fn fired(ordinal: usize) -> u64 {
-    let own: u64 =
-        PLANS.lock().iter().filter(|plan| plan.ordinal == ordinal).map(|plan| plan.fired).sum();
+    let own = PLANS.lock().get(&ordinal).map_or(0, Faults::fired);
     own + process::device(ordinal).map_or(0, |device| device.sim.faults_fired())
 }
 
@@ -105,17 +81,6 @@ pub(crate) fn strike(name: &str) -> Outcome {
     if !IS_ARMED.load(Ordering::Relaxed) {
         return Ok(());
     }
-    let (name, ordinal) = (base_name(name), context::current_ordinal().unwrap_or(0));
-    let mut status = None;
-    for plan in PLANS.lock().iter_mut() {
-        if plan.ordinal != ordinal || plan.name != name {
-            continue;
-        }
-        plan.seen += 1;
-        if plan.seen == plan.nth || (plan.is_for_ever && plan.seen >= plan.nth) {
-            plan.fired += 1;
-            status = status.or(Some(plan.status));
-        }
-    }
-    status.map_or(Ok(()), Err)
+    let ordinal = context::current_ordinal().unwrap_or(0);
+    PLANS.lock().get_mut(&ordinal).map_or(Ok(()), |plans| plans.check(base_name(name)))
 }

@@ -177,9 +177,7 @@ static LAST_ACT: OnceLock<fn()> = OnceLock::new();
 /// `cuInit`
 pub(crate) fn init(last_act: fn()) -> Outcome {
     settings().as_ref().map_err(|_| SYSTEM_NOT_READY)?;
-    if device_count() == 0 {
-        return Err(NO_DEVICE);
-    }
+    NO_DEVICE.when(device_count() == 0)?;
     let first = PHASE.compare_exchange(BEFORE_INIT, RUNNING, Ordering::Relaxed, Ordering::Relaxed);
     if first.is_ok() {
         let _ = LAST_ACT.set(last_act);

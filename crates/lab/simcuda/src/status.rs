@@ -10,6 +10,13 @@ pub(crate) struct Status(pub(crate) i32);
 /// What a function of the API comes to.
 pub(crate) type Outcome<T = ()> = Result<T, Status>;
 
+impl Status {
+    /// Ends a call with this where something is wrong.
+    pub(crate) fn when(self, is_wrong: bool) -> Outcome {
+        if is_wrong { Err(self) } else { Ok(()) }
+    }
+}
+
 macro_rules! statuses {
     ($($constant:ident = $number:literal $text:literal)*) => {
         $(#[allow(dead_code, reason = "the table is whole")]
@@ -94,37 +101,31 @@ impl Status {
     }
 
     /// The code as the simulated device knows it.
-    pub(crate) const fn as_error_code(self) -> ErrorCode {
-        match self {
-            INVALID_VALUE => ErrorCode::InvalidValue,
-            OUT_OF_MEMORY => ErrorCode::OutOfMemory,
-            NOT_INITIALIZED => ErrorCode::NotInitialized,
-            DEINITIALIZED => ErrorCode::Deinitialized,
-            INVALID_HANDLE => ErrorCode::InvalidHandle,
-            ILLEGAL_ADDRESS => ErrorCode::ContextLost,
-            NOT_SUPPORTED => ErrorCode::NotSupported,
-            STREAM_CAPTURE_UNSUPPORTED => ErrorCode::CaptureUnsupported,
-            CAPTURED_EVENT => ErrorCode::CapturedEvent,
-            Status(number) => ErrorCode::Other(number),
-        }
+    pub(crate) fn as_error_code(self) -> ErrorCode {
+        let known = CODES.into_iter().find(|code| code.0 == self);
+        known.map_or(ErrorCode::Other(self.0), |code| code.1)
     }
 }
 
+/// Codes that the simulated device knows by name.
+const CODES: [(Status, ErrorCode); 9] = [
+    (INVALID_VALUE, ErrorCode::InvalidValue),
+    (OUT_OF_MEMORY, ErrorCode::OutOfMemory),
+    (NOT_INITIALIZED, ErrorCode::NotInitialized),
+    (DEINITIALIZED, ErrorCode::Deinitialized),
+    (INVALID_HANDLE, ErrorCode::InvalidHandle),
+    (ILLEGAL_ADDRESS, ErrorCode::ContextLost),
+    (NOT_SUPPORTED, ErrorCode::NotSupported),
+    (STREAM_CAPTURE_UNSUPPORTED, ErrorCode::CaptureUnsupported),
+    (CAPTURED_EVENT, ErrorCode::CapturedEvent),
+];
+
 impl From<ErrorCode> for Status {
     fn from(code: ErrorCode) -> Self {
-        match code {
-            ErrorCode::OutOfMemory => OUT_OF_MEMORY,
-            ErrorCode::InvalidValue => INVALID_VALUE,
-            ErrorCode::InvalidHandle => INVALID_HANDLE,
-            ErrorCode::CaptureUnsupported => STREAM_CAPTURE_UNSUPPORTED,
-            ErrorCode::CapturedEvent => CAPTURED_EVENT,
-            ErrorCode::Deinitialized => DEINITIALIZED,
-            ErrorCode::NotInitialized => NOT_INITIALIZED,
-            ErrorCode::ContextLost => ILLEGAL_ADDRESS,
-            ErrorCode::NotSupported => NOT_SUPPORTED,
-            ErrorCode::Other(number) => Status(number),
-            _ => UNKNOWN,
+        if let ErrorCode::Other(number) = code {
+            return Status(number);
         }
+        CODES.into_iter().find(|known| known.1 == code).map_or(UNKNOWN, |known| known.0)
     }
 }
 

@@ -8,9 +8,9 @@ use std::ptr;
 use std::sync::{Mutex, PoisonError};
 
 use crate::described;
-use crate::driver::{self, Handle};
+use crate::driver::{self, Handle, Out};
 use crate::error::{self, Outcome, done};
-use crate::export::{exports, tell};
+use crate::export::exports;
 
 /// Devices that a process may have.
 const DEVICES_MAX: usize = 64;
@@ -33,8 +33,7 @@ pub fn initialize() -> Outcome {
 /// Makes a context current, if none is.
 pub fn make_current() -> Outcome {
     let mut current: Handle = ptr::null_mut();
-    // SAFETY: the pointer is to a local.
-    let status = unsafe { driver::cuCtxGetCurrent(&raw mut current) };
+    let status = driver::cuCtxGetCurrent(&mut current);
     if status == error::SUCCESS && !current.is_null() { Ok(()) } else { enter(CHOSEN.get()) }
 }
 
@@ -51,8 +50,7 @@ pub fn device() -> c_int {
 
 fn device_of_current() -> Option<c_int> {
     let mut device = 0;
-    // SAFETY: the pointer is to a local.
-    let status = unsafe { driver::cuCtxGetDevice(&raw mut device) };
+    let status = driver::cuCtxGetDevice(&mut device);
     (status == error::SUCCESS).then_some(device)
 }
 
@@ -68,8 +66,7 @@ pub fn primary(device: c_int) -> Outcome<Handle> {
     with_held(device, |place| {
         if *place == 0 {
             let mut context: Handle = ptr::null_mut();
-            // SAFETY: the pointer is to a local.
-            done(unsafe { driver::cuDevicePrimaryCtxRetain(&raw mut context, device) })?;
+            done(driver::cuDevicePrimaryCtxRetain(&mut context, device))?;
             *place = context.expose_provenance();
         }
         Ok(ptr::with_exposed_provenance_mut(*place))
@@ -80,8 +77,7 @@ pub fn primary(device: c_int) -> Outcome<Handle> {
 fn count() -> Outcome<c_int> {
     initialize()?;
     let mut count = 0;
-    // SAFETY: the pointer is to a local.
-    done(unsafe { driver::cuDeviceGetCount(&raw mut count) })?;
+    done(driver::cuDeviceGetCount(&mut count))?;
     Ok(count)
 }
 
@@ -110,24 +106,16 @@ exports! {
     }
 
     /// Tells this thread's device; makes no context.
-    fn cudaGetDevice(ordinal: *mut c_int) {
-        if ordinal.is_null() {
-            return Err(error::INVALID_VALUE);
-        }
+    fn cudaGetDevice(ordinal: Out<c_int>) {
         // Programs ask often: a context that is current is answer enough.
         let told = device_of_current().map_or_else(|| count().map(|_| CHOSEN.get()), Ok)?;
-        // SAFETY: the caller passes room for an ordinal.
-        unsafe { tell(ordinal, told) }
+        ordinal.tell(told)
     }
 
     /// Tells how many devices there are.
-    fn cudaGetDeviceCount(ordinals: *mut c_int) {
-        if ordinals.is_null() {
-            return Err(error::INVALID_VALUE);
-        }
+    fn cudaGetDeviceCount(ordinals: Out<c_int>) {
         let known = count();
-        // SAFETY: the caller passes room for a number.
-        unsafe { tell(ordinals, known.unwrap_or(0)) }?;
+        ordinals.tell(known.unwrap_or(0))?;
         if known? == 0 { Err(error::NO_DEVICE) } else { Ok(()) }
     }
 

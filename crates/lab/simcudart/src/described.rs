@@ -23,8 +23,7 @@ static DEVICES: OnceLock<Vec<Described>> = OnceLock::new();
 pub fn ask() {
     DEVICES.get_or_init(|| {
         let mut count = 0;
-        // SAFETY: the pointer is to a local.
-        let status = unsafe { driver::cuDeviceGetCount(&raw mut count) };
+        let status = driver::cuDeviceGetCount(&mut count);
         let count = if status == error::SUCCESS { count } else { 0 };
         (0..count).map(Described::of).collect()
     });
@@ -41,10 +40,8 @@ impl Described {
         let name = told.name.as_mut_ptr().cast::<c_char>();
         // SAFETY: there is room for as many bytes as stated.
         unsafe { driver::cuDeviceGetName(name, 256, device) };
-        // SAFETY: the pointer is to a local.
-        unsafe { driver::cuDeviceGetUuid_v2(&raw mut told.uuid, device) };
-        // SAFETY: the pointer is to a local.
-        unsafe { driver::cuDeviceTotalMem_v2(&raw mut told.memory_bytes, device) };
+        driver::cuDeviceGetUuid_v2(&mut told.uuid, device);
+        driver::cuDeviceTotalMem_v2(&mut told.memory_bytes, device);
         told
     }
 }

@@ -1,9 +1,9 @@
 //! Devices: versions, attributes, limits, flags, addresses on the bus, access to their memory.
 
 use crate::context::{check_device, device, initialize, make_current, primary};
-use crate::driver::{self, Handle};
+use crate::driver::{self, Handle, Out};
 use crate::error::{self, Outcome, done};
-use crate::export::{adapt, exports, forward, tell};
+use crate::export::{exports, forward};
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
 /// The version of `libcudart.so.12` and of `libcudart.so.13`.
@@ -33,32 +33,28 @@ forward! { without context:
     cudaDeviceGetByPCIBusId => cuDeviceGetByPCIBusId(device: *mut c_int, id: *const c_char);
 }
 
-adapt! {
-    cudaDriverGetVersion(version: *mut c_int) => driver::cuDriverGetVersion(version);
-}
-
 exports! {
+    /// Tells the newest CUDA that the driver serves.
+    fn cudaDriverGetVersion(version: Out<c_int>) { done(driver::cuDriverGetVersion(version)) }
+
     /// `cudaRuntimeGetVersion` of `libcudart.so.12`.
-    fn cudaRuntimeGetVersion_v12(version: *mut c_int) {
-        // SAFETY: the caller passes room for a number.
-        unsafe { tell(version, RUNTIME_12) }
+    fn cudaRuntimeGetVersion_v12(version: Out<c_int>) {
+        version.tell(RUNTIME_12)
     }
 
     /// `cudaRuntimeGetVersion` of `libcudart.so.13`.
-    fn cudaRuntimeGetVersion_v13(version: *mut c_int) {
-        // SAFETY: the caller passes room for a number.
-        unsafe { tell(version, RUNTIME_13) }
+    fn cudaRuntimeGetVersion_v13(version: Out<c_int>) {
+        version.tell(RUNTIME_13)
     }
 
     /// Tells the flags of this thread's device.
-    fn cudaGetDeviceFlags(flags: *mut c_uint) {
+    fn cudaGetDeviceFlags(flags: Out<c_uint>) {
         if flags.is_null() {
             return Err(error::INVALID_VALUE);
         }
         initialize()?;
         let mut is_active = 0;
-        // SAFETY: the caller passes room for the flags; the other pointer is to a local.
-        done(unsafe { driver::cuDevicePrimaryCtxGetState(device(), flags, &raw mut is_active) })
+        done(driver::cuDevicePrimaryCtxGetState(device(), flags, &mut is_active))
     }
 
     /// Sets the flags of this thread's device.
@@ -68,13 +64,12 @@ exports! {
     }
 
     /// Takes the first device: all are alike.
-    fn cudaChooseDevice(device: *mut c_int, wanted: *const c_void) {
-        if device.is_null() || wanted.is_null() {
+    fn cudaChooseDevice(device: Out<c_int>, wanted: *const c_void) {
+        if wanted.is_null() {
             return Err(error::INVALID_VALUE);
         }
         check_device(0)?;
-        // SAFETY: the caller passes room for an ordinal.
-        unsafe { tell(device, 0) }
+        device.tell(0)
     }
 }
 

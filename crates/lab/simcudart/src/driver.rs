@@ -2,9 +2,9 @@
 //!
 //! An address is a pointer here, as in the runtime API; CUDA's `CUdeviceptr` looks the same to the
 //! ABI. Every handle is a pointer; a stream has its own type, since null means two things. `safe`
-//! are those that take no pointer but handles, which the driver checks.
+//! are those that take no pointer but handles, which the driver checks, and room for answers.
 
-use crate::error::Status;
+use crate::error::{self, Outcome, Status};
 use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 
 /// Device or host memory.
@@ -25,6 +25,36 @@ pub struct Stream(pub *mut c_void);
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct IpcHandle(pub [u8; 64]);
+
+/// Where a program wants an answer: null, or room for one. Rust makes none: whoever calls an
+/// exported function passes it, and by CUDA's contract it is good while the call lasts.
+#[repr(transparent)]
+pub struct Out<T>(*mut T);
+
+impl<T> Clone for Out<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Out<T> {}
+
+impl<T> Out<T> {
+    pub fn is_null(self) -> bool {
+        self.0.is_null()
+    }
+
+    /// Writes an answer, unless there is no room.
+    pub fn write(self, answer: T) -> Option<()> {
+        // SAFETY: the caller passes room for an answer, or null.
+        (!self.0.is_null()).then(|| unsafe { self.0.write(answer) })
+    }
+
+    /// Writes an answer; null is refused.
+    pub fn tell(self, answer: T) -> Outcome {
+        self.write(answer).ok_or(error::INVALID_VALUE)
+    }
+}
 
 /// Where memory is, for pools and advice.
 #[repr(C)]
@@ -61,40 +91,44 @@ pub struct Copy2d {
 
 unsafe extern "C" {
     pub safe fn cuInit(flags: c_uint) -> Status;
-    pub fn cuDriverGetVersion(version: *mut c_int) -> Status;
+    pub safe fn cuDriverGetVersion(version: Out<c_int>) -> Status;
     pub fn cuGetProcAddress_v2(
         name: *const c_char,
-        function: *mut *mut c_void,
+        function: Out<*mut c_void>,
         version: c_int,
         flags: u64,
-        found: *mut c_int,
+        found: &mut c_int,
     ) -> Status;
 
-    pub fn cuDeviceGetCount(count: *mut c_int) -> Status;
+    pub safe fn cuDeviceGetCount(count: &mut c_int) -> Status;
     pub fn cuDeviceGetName(name: *mut c_char, size: c_int, device: c_int) -> Status;
-    pub fn cuDeviceGetUuid_v2(uuid: *mut [u8; 16], device: c_int) -> Status;
-    pub fn cuDeviceTotalMem_v2(bytes: *mut usize, device: c_int) -> Status;
+    pub safe fn cuDeviceGetUuid_v2(uuid: &mut [u8; 16], device: c_int) -> Status;
+    pub safe fn cuDeviceTotalMem_v2(bytes: &mut usize, device: c_int) -> Status;
     pub fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, device: c_int) -> Status;
-    pub fn cuDevicePrimaryCtxRetain(context: *mut Handle, device: c_int) -> Status;
+    pub safe fn cuDevicePrimaryCtxRetain(context: &mut Handle, device: c_int) -> Status;
     pub fn cuDevicePrimaryCtxReset_v2(device: c_int) -> Status;
-    pub fn cuDevicePrimaryCtxGetState(d: c_int, flags: *mut c_uint, active: *mut c_int) -> Status;
+    pub safe fn cuDevicePrimaryCtxGetState(
+        device: c_int,
+        flags: Out<c_uint>,
+        is_active: &mut c_int,
+    ) -> Status;
     pub safe fn cuDevicePrimaryCtxSetFlags_v2(device: c_int, flags: c_uint) -> Status;
-    pub fn cuCtxGetCurrent(context: *mut Handle) -> Status;
+    pub safe fn cuCtxGetCurrent(context: &mut Handle) -> Status;
     pub fn cuCtxSetCurrent(context: Handle) -> Status;
-    pub fn cuCtxGetDevice(device: *mut c_int) -> Status;
+    pub safe fn cuCtxGetDevice(device: &mut c_int) -> Status;
     pub fn cuCtxEnablePeerAccess(context: Handle, flags: c_uint) -> Status;
     pub fn cuCtxDisablePeerAccess(context: Handle) -> Status;
 
-    pub fn cuMemAlloc_v2(address: *mut Address, size: usize) -> Status;
-    pub fn cuMemAllocPitch_v2(
-        address: *mut Address,
-        pitch: *mut usize,
+    pub safe fn cuMemAlloc_v2(address: Out<Address>, size: usize) -> Status;
+    pub safe fn cuMemAllocPitch_v2(
+        address: Out<Address>,
+        pitch: Out<usize>,
         width: usize,
         height: usize,
         element: c_uint,
     ) -> Status;
     pub fn cuMemFree_v2(address: Address) -> Status;
-    pub fn cuMemHostAlloc(address: *mut Address, size: usize, flags: c_uint) -> Status;
+    pub safe fn cuMemHostAlloc(address: Out<Address>, size: usize, flags: c_uint) -> Status;
     pub fn cuMemFreeHost(address: Address) -> Status;
     pub fn cuPointerGetAttribute(value: *mut c_void, attribute: c_int, a: Address) -> Status;
 
@@ -143,7 +177,7 @@ unsafe extern "C" {
     pub safe fn simcuda_place_attribute(place: c_int, number: c_int) -> c_int;
     pub safe fn simcuda_place_bytes(place: c_int) -> u64;
     pub safe fn simcuda_place_used_bytes(place: c_int) -> u64;
-    pub fn simcuda_place_uuid(place: c_int, uuid: *mut [u8; 16]);
+    pub safe fn simcuda_place_uuid(place: c_int, uuid: &mut [u8; 16]);
     pub fn simcuda_place_name(place: c_int, name: *mut c_char, room: u64);
 }
 

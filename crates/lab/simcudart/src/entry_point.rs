@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 
 use crate::device::{RUNTIME_12, RUNTIME_13};
-use crate::driver;
+use crate::driver::{self, Out};
 use crate::error::{self, done};
 use crate::export::{adapt, exports};
 
@@ -13,24 +13,20 @@ const PER_THREAD_DEFAULT_STREAM: c_ulonglong = 2;
 exports! {
     /// Finds a function of the driver by its name, as of a version of CUDA.
     fn cudaGetDriverEntryPointByVersion(
-        name: *const c_char, function: *mut *mut c_void, version: c_uint, flags: c_ulonglong,
-        found: *mut c_int
+        name: *const c_char, function: Out<*mut c_void>, version: c_uint, flags: c_ulonglong,
+        found: Out<c_int>
     ) {
         if name.is_null() || function.is_null() {
             return Err(error::INVALID_VALUE);
         }
         let version = c_int::try_from(version).map_err(|_| error::INVALID_VALUE)?;
         let mut outcome = 0;
-        let to = &raw mut outcome;
-        // SAFETY: the caller passes a name and room for a pointer; the last pointer is to a local.
+        let to = &mut outcome;
+        // SAFETY: the caller passes a name.
         let status = unsafe { driver::cuGetProcAddress_v2(name, function, version, flags, to) };
-        if !found.is_null() {
-            // SAFETY: the caller passes room for the outcome.
-            unsafe { found.write(outcome) };
-        }
-        match outcome {
-            0 => done(status),
-            _ if found.is_null() => Err(error::SYMBOL_NOT_FOUND),
+        match (outcome, found.write(outcome)) {
+            (0, _) => done(status),
+            (_, None) => Err(error::SYMBOL_NOT_FOUND),
             // What was not found is told by the outcome alone.
             _ => Ok(()),
         }
@@ -44,8 +40,8 @@ fn built_for(flags: c_ulonglong) -> c_ulonglong {
 
 adapt! {
     cudaGetDriverEntryPointByVersion_ptsz (
-        name: *const c_char, function: *mut *mut c_void, version: c_uint, flags: c_ulonglong,
-        found: *mut c_int
+        name: *const c_char, function: Out<*mut c_void>, version: c_uint, flags: c_ulonglong,
+        found: Out<c_int>
     ) => cudaGetDriverEntryPointByVersion(name, function, version, built_for(flags), found);
 }
 
@@ -55,9 +51,9 @@ macro_rules! as_of {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(
             name: *const c_char,
-            function: *mut *mut c_void,
+            function: Out<*mut c_void>,
             flags: c_ulonglong,
-            found: *mut c_int,
+            found: Out<c_int>,
         ) -> error::Status {
             // SAFETY: the contract is the same.
             unsafe { $by_version(name, function, $version.unsigned_abs(), flags, found) }

@@ -10,7 +10,7 @@
 
 use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
 
-use crate::driver::{HostFunction, IpcHandle, Location, Stream, StreamCallback};
+use crate::driver::{HostFunction, IpcHandle, Location, Out, Stream, StreamCallback};
 use crate::error::{self, Outcome, Status, record};
 
 /// The stream that null means in a program built with a default stream for each thread.
@@ -29,6 +29,7 @@ impl Argument for Stream {
     }
 }
 
+impl<T> Argument for Out<T> {}
 impl<T> Argument for *mut T {}
 impl<T> Argument for *const T {}
 impl Argument for c_int {}
@@ -43,20 +44,6 @@ impl Argument for StreamCallback {}
 /// What every function ends with.
 pub fn finish(body: impl FnOnce() -> Outcome) -> Status {
     record(body().err().unwrap_or(error::SUCCESS))
-}
-
-/// Writes an answer where the caller wants it; null is refused.
-///
-/// # Safety
-///
-/// The pointer is null, or there is room for the answer.
-pub unsafe fn tell<T>(to: *mut T, answer: T) -> Outcome {
-    if to.is_null() {
-        return Err(error::INVALID_VALUE);
-    }
-    // SAFETY: the caller passes room for the answer.
-    unsafe { to.write(answer) };
-    Ok(())
 }
 
 macro_rules! exports {

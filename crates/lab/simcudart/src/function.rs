@@ -6,9 +6,9 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::ptr;
 
 use crate::context::{device, make_current};
-use crate::driver::{self, Handle};
+use crate::driver::{self, Handle, Out};
 use crate::error::{self, Outcome};
-use crate::export::{adapt, exports, tell};
+use crate::export::{adapt, exports};
 use crate::kernel::{self, BLOCK_SHARED_BYTES, THREADS_MAX};
 
 /// What one processor may have at once.
@@ -56,7 +56,7 @@ fn blocks(threads: u64, shared_bytes: u64) -> u64 {
 
 exports! {
     /// Tells a kernel's attributes.
-    fn cudaFuncGetAttributes(to: *mut Attributes, host: *const c_void) {
+    fn cudaFuncGetAttributes(to: Out<Attributes>, host: *const c_void) {
         check(host)?;
         let device = compute_capability();
         let version = kernel::architecture(host, device).unwrap_or(device);
@@ -69,8 +69,7 @@ exports! {
             preferred_shared_carveout: -1,
             ..Attributes::default()
         };
-        // SAFETY: the caller passes room for the attributes.
-        unsafe { tell(to, attributes) }
+        to.tell(attributes)
     }
 
     /// Sets one attribute of a kernel, which changes nothing.
@@ -80,38 +79,35 @@ exports! {
     fn cudaFuncSetCacheConfig(host: *const c_void, _preference: c_int) { check(host) }
 
     /// Tells a kernel's name.
-    fn cudaFuncGetName(to: *mut *const c_char, host: *const c_void) {
+    fn cudaFuncGetName(to: Out<*const c_char>, host: *const c_void) {
         make_current()?;
         let name = kernel::name(host).ok_or(error::INVALID_DEVICE_FUNCTION)?;
-        // SAFETY: the caller passes room for a pointer.
-        unsafe { tell(to, ptr::with_exposed_provenance(name)) }
+        to.tell(ptr::with_exposed_provenance(name))
     }
 
     /// Gives a handle to a kernel: its host function.
-    fn cudaGetKernel(to: *mut Handle, host: *const c_void) {
+    fn cudaGetKernel(to: Out<Handle>, host: *const c_void) {
         check(host)?;
-        // SAFETY: the caller passes room for a handle.
-        unsafe { tell(to, host.cast_mut()) }
+        to.tell(host.cast_mut())
     }
 
     /// Tells how many blocks a processor holds at once.
     fn cudaOccupancyMaxActiveBlocksPerMultiprocessor(
-        to: *mut c_int, host: *const c_void, threads: c_int, shared_bytes: usize
+        to: Out<c_int>, host: *const c_void, threads: c_int, shared_bytes: usize
     ) {
         check(host)?;
         let Ok(threads @ 1..) = u64::try_from(threads) else { return Err(error::INVALID_VALUE) };
         let blocks = blocks(threads, u64::try_from(shared_bytes).unwrap_or(u64::MAX));
-        // SAFETY: the caller passes room for a number.
-        unsafe { tell(to, c_int::try_from(blocks).unwrap_or(c_int::MAX)) }
+        to.tell(c_int::try_from(blocks).unwrap_or(c_int::MAX))
     }
 }
 
 adapt! {
-    __cudaGetKernel(to: *mut Handle, host: *const c_void) => cudaGetKernel(to, host);
-    cudaGetFuncBySymbol(to: *mut Handle, host: *const c_void) => cudaGetKernel(to, host);
+    __cudaGetKernel(to: Out<Handle>, host: *const c_void) => cudaGetKernel(to, host);
+    cudaGetFuncBySymbol(to: Out<Handle>, host: *const c_void) => cudaGetKernel(to, host);
     /// The same with flags, which change nothing.
     cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags (
-        to: *mut c_int, host: *const c_void, threads: c_int, shared_bytes: usize, _flags: c_uint
+        to: Out<c_int>, host: *const c_void, threads: c_int, shared_bytes: usize, _flags: c_uint
     ) => cudaOccupancyMaxActiveBlocksPerMultiprocessor(to, host, threads, shared_bytes);
 }
 

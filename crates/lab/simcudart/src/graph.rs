@@ -3,9 +3,9 @@
 use std::ffi::{c_char, c_uint, c_ulonglong, c_void};
 
 use crate::context::make_current;
-use crate::driver::{Handle, HostFunction, Stream};
+use crate::driver::{Handle, HostFunction, Out, Stream};
 use crate::error;
-use crate::export::{exports, forward, tell};
+use crate::export::{exports, forward};
 
 forward! {
     cudaGraphCreate => cuGraphCreate(graph: *mut Handle, flags: c_uint);
@@ -38,18 +38,16 @@ forward! {
 exports! {
     /// Says that a node depends on none: what joins captured work is not kept.
     fn cudaGraphNodeGetDependencies_v2(
-        _node: Handle, _nodes: *mut Handle, _edges: *mut c_void, count: *mut usize
+        _node: Handle, _nodes: *mut Handle, _edges: *mut c_void, count: Out<usize>
     ) {
         make_current()?;
-        // SAFETY: the caller passes room for a number.
-        unsafe { tell(count, 0) }
+        count.tell(0)
     }
 
     /// As CUDA 12 has it: without what joins the nodes.
-    fn cudaGraphNodeGetDependencies_v1(_node: Handle, _nodes: *mut Handle, count: *mut usize) {
+    fn cudaGraphNodeGetDependencies_v1(_node: Handle, _nodes: *mut Handle, count: Out<usize>) {
         make_current()?;
-        // SAFETY: the caller passes room for a number.
-        unsafe { tell(count, 0) }
+        count.tell(0)
     }
 
     /// Draws nothing: a graph is kept as the number of its nodes.

@@ -10,9 +10,9 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 use crate::code::Code;
 use crate::context::{device, make_current};
-use crate::driver::{self, Stream};
+use crate::driver::{self, Out, Stream};
 use crate::error::{self, Outcome, done};
-use crate::export::{Argument, exports, tell};
+use crate::export::{Argument, exports};
 
 /// How long a kernel takes of the device's time: what the driver's settings say.
 const KERNEL_NS: u64 = u64::MAX;
@@ -215,18 +215,14 @@ unsafe fn stated(configuration: *const LaunchConfiguration) -> Outcome<Configura
 exports! {
     /// Gives back what `<<<...>>>` states.
     fn __cudaPopCallConfiguration(
-        grid: *mut Dimensions, block: *mut Dimensions, shared_bytes: *mut usize,
-        stream: *mut Stream
+        grid: Out<Dimensions>, block: Out<Dimensions>, shared_bytes: Out<usize>,
+        stream: Out<Stream>
     ) {
         let last = CONFIGURATIONS.with_borrow_mut(Vec::pop).ok_or(error::MISSING_CONFIGURATION)?;
-        // SAFETY: the caller passes room for dimensions.
-        unsafe { tell(grid, last.grid) }?;
-        // SAFETY: the same.
-        unsafe { tell(block, last.block) }?;
-        // SAFETY: the caller passes room for a size.
-        unsafe { tell(shared_bytes, last.shared_bytes) }?;
-        // SAFETY: the caller passes room for a stream.
-        unsafe { tell(stream, last.stream) }
+        grid.tell(last.grid)?;
+        block.tell(last.block)?;
+        shared_bytes.tell(last.shared_bytes)?;
+        stream.tell(last.stream)
     }
 
     /// Launches a kernel with attributes.

@@ -4,9 +4,9 @@
 //! Invariant: nothing of size zero reaches the driver, which refuses it; here it is null.
 
 use crate::context::{initialize, make_current};
-use crate::driver::{self, Address, Handle, IpcHandle, Location, Stream};
+use crate::driver::{self, Address, Handle, IpcHandle, Location, Out, Stream};
 use crate::error::{self, Outcome, Status, done};
-use crate::export::{adapt, exports, forward, tell};
+use crate::export::{adapt, exports, forward};
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
 
@@ -37,13 +37,12 @@ forward! {
 }
 
 /// Asks for memory; nothing for size zero.
-unsafe fn take(to: *mut Address, size: usize, ask: impl FnOnce() -> Status) -> Outcome {
+fn take(to: Out<Address>, size: usize, ask: impl FnOnce() -> Status) -> Outcome {
     if to.is_null() {
         return Err(error::INVALID_VALUE);
     }
     make_current()?;
-    // SAFETY: the caller passes room for an address.
-    if size == 0 { unsafe { tell(to, ptr::null_mut()) } } else { done(ask()) }
+    if size == 0 { to.tell(ptr::null_mut()) } else { done(ask()) }
 }
 
 /// Gives memory back; null is allowed, and makes a context.
@@ -66,29 +65,21 @@ fn location(device: c_int) -> Location {
 
 exports! {
     /// Takes memory of this thread's device.
-    fn cudaMalloc(address: *mut Address, size: usize) {
-        // SAFETY: the caller passes room for an address.
-        let ask = || unsafe { driver::cuMemAlloc_v2(address, size) };
-        // SAFETY: the same.
-        unsafe { take(address, size, ask) }
+    fn cudaMalloc(address: Out<Address>, size: usize) {
+        take(address, size, || driver::cuMemAlloc_v2(address, size))
     }
 
     /// Takes memory for rows, each aligned.
-    fn cudaMallocPitch(address: *mut Address, pitch: *mut usize, width: usize, height: usize) {
+    fn cudaMallocPitch(address: Out<Address>, pitch: Out<usize>, width: usize, height: usize) {
         /// The widest element a kernel reads at once.
         const ELEMENT: c_uint = 16;
-        // SAFETY: the caller passes room for an address and a pitch.
-        let ask = || unsafe { driver::cuMemAllocPitch_v2(address, pitch, width, height, ELEMENT) };
-        // SAFETY: the same.
-        unsafe { take(address, width.saturating_mul(height), ask) }
+        let ask = || driver::cuMemAllocPitch_v2(address, pitch, width, height, ELEMENT);
+        take(address, width.saturating_mul(height), ask)
     }
 
     /// Takes host memory that the device may read.
-    fn cudaHostAlloc(address: *mut Address, size: usize, flags: c_uint) {
-        // SAFETY: the caller passes room for an address.
-        let ask = || unsafe { driver::cuMemHostAlloc(address, size, flags) };
-        // SAFETY: the same.
-        unsafe { take(address, size, ask) }
+    fn cudaHostAlloc(address: Out<Address>, size: usize, flags: c_uint) {
+        take(address, size, || driver::cuMemHostAlloc(address, size, flags))
     }
 
     /// Gives device memory back.
@@ -99,7 +90,7 @@ exports! {
 }
 
 adapt! {
-    cudaMallocHost(address: *mut Address, size: usize) => cudaHostAlloc(address, size, 0);
+    cudaMallocHost(address: Out<Address>, size: usize) => cudaHostAlloc(address, size, 0);
     // As CUDA 12 has them.
     cudaMemAdvise_v1(address: Address, size: usize, advice: c_int, device: c_int) =>
         cudaMemAdvise_v2(address, size, advice, location(device));
@@ -202,13 +193,9 @@ fn ask<T>(attribute: c_int, address: Address, mut value: T) -> Option<T> {
 
 exports! {
     /// Tells where an address is.
-    fn cudaPointerGetAttributes(to: *mut PointerAttributes, address: Address) {
-        if to.is_null() {
-            return Err(error::INVALID_VALUE);
-        }
+    fn cudaPointerGetAttributes(to: Out<PointerAttributes>, address: Address) {
         make_current()?;
-        // SAFETY: the caller passes room for the attributes.
-        unsafe { tell(to, attributes_of(address)) }
+        to.tell(attributes_of(address))
     }
 }
 

@@ -4,11 +4,10 @@
 //! versions have which field, as a C compiler would.
 
 use std::ffi::c_int;
-use std::ptr;
 
 use crate::context::{check_device, initialize};
 use crate::described::{self, Described};
-use crate::driver;
+use crate::driver::{self, Out};
 use crate::error::{self, Outcome};
 use crate::export::exports;
 
@@ -71,7 +70,7 @@ enum Record {
 }
 
 impl Record {
-    fn size(self) -> usize {
+    const fn size(self) -> usize {
         match self {
             Self::First => 728,
             Self::Cuda12 => 1032,
@@ -117,7 +116,8 @@ fn put(bytes: &mut Vec<u8>, number: &[u8]) {
     bytes.extend(number);
 }
 
-unsafe fn write(to: *mut u8, device: c_int, record: Record) -> Outcome {
+/// Tells the record of the version that the caller was built against.
+fn tell<const SIZE: usize>(to: Out<[u8; SIZE]>, device: c_int, record: Record) -> Outcome {
     initialize()?;
     if to.is_null() {
         return Err(error::INVALID_VALUE);
@@ -125,28 +125,23 @@ unsafe fn write(to: *mut u8, device: c_int, record: Record) -> Outcome {
     check_device(device)?;
     let described = described::find(device).ok_or(error::INVALID_DEVICE)?;
     let bytes = record.lay_out(described, |attribute| driver::attribute(device, attribute));
-    // SAFETY: the caller passes room for the record of the version it was built against.
-    unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
-    Ok(())
+    to.tell(bytes.try_into().map_err(|_| error::INVALID_VALUE)?)
 }
 
 exports! {
     /// `cudaGetDeviceProperties` of programs built for CUDA 11.
-    fn cudaGetDeviceProperties_v1(to: *mut u8, device: c_int) {
-        // SAFETY: the caller passes room for the record.
-        unsafe { write(to, device, Record::First) }
+    fn cudaGetDeviceProperties_v1(to: Out<[u8; Record::First.size()]>, device: c_int) {
+        tell(to, device, Record::First)
     }
 
     /// `cudaGetDeviceProperties` of programs built for CUDA 12.
-    fn cudaGetDeviceProperties_v2(to: *mut u8, device: c_int) {
-        // SAFETY: the caller passes room for the record.
-        unsafe { write(to, device, Record::Cuda12) }
+    fn cudaGetDeviceProperties_v2(to: Out<[u8; Record::Cuda12.size()]>, device: c_int) {
+        tell(to, device, Record::Cuda12)
     }
 
     /// `cudaGetDeviceProperties` of programs built for CUDA 13.
-    fn cudaGetDeviceProperties_v13(to: *mut u8, device: c_int) {
-        // SAFETY: the caller passes room for the record.
-        unsafe { write(to, device, Record::Cuda13) }
+    fn cudaGetDeviceProperties_v13(to: Out<[u8; Record::Cuda13.size()]>, device: c_int) {
+        tell(to, device, Record::Cuda13)
     }
 }
 

@@ -9,9 +9,9 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use crate::context::make_current;
 use crate::copy::{Direction, cudaMemcpy, cudaMemcpyAsync};
-use crate::driver::{Address, Handle, Stream};
+use crate::driver::{Address, Handle, Out, Stream};
 use crate::error::{self, Outcome};
-use crate::export::{adapt, exports, tell};
+use crate::export::{adapt, exports};
 
 const UNIFIED: Direction = Direction::UNIFIED;
 
@@ -95,17 +95,15 @@ fn part(symbol: *const c_void, size: usize, offset: usize) -> Outcome<Address> {
 
 exports! {
     /// Tells where a variable lies.
-    fn cudaGetSymbolAddress(to: *mut Address, symbol: *const c_void) {
+    fn cudaGetSymbolAddress(to: Out<Address>, symbol: *const c_void) {
         make_current()?;
-        // SAFETY: the caller passes room for it.
-        unsafe { tell(to, find(symbol)?.0) }
+        to.tell(find(symbol)?.0)
     }
 
     /// Tells how large a variable is.
-    fn cudaGetSymbolSize(to: *mut usize, symbol: *const c_void) {
+    fn cudaGetSymbolSize(to: Out<usize>, symbol: *const c_void) {
         make_current()?;
-        // SAFETY: the caller passes room for it.
-        unsafe { tell(to, find(symbol)?.1) }
+        to.tell(find(symbol)?.1)
     }
 }
 

@@ -1,21 +1,18 @@
 //! The subcommands, one file each.
 
-pub mod compare;
 pub mod convert;
 pub mod demo;
 mod each_file;
-mod ended;
 pub mod fit;
 pub mod generate;
 pub mod inspect;
 pub mod replay;
-mod replays;
 pub mod sweep;
 pub mod why;
 
 use clap::Subcommand;
 
-pub use ended::Ended;
+pub use each_file::Ended;
 
 /// What to do.
 #[derive(Debug, Subcommand)]
@@ -27,7 +24,7 @@ pub enum Command {
     /// Replay traces through one allocator
     Replay(replay::Args),
     /// Replay traces through Drystone and PyTorch's allocators, side by side
-    Compare(compare::Args),
+    Compare(replay::CompareArgs),
     /// Show what is in traces and snapshots
     Inspect(inspect::Args),
     /// Write a trace or snapshot in another format
@@ -47,7 +44,7 @@ impl Command {
             Command::Demo(args) => demo::run(&args),
             Command::Why(args) => why::run(&args),
             Command::Replay(args) => replay::run(&args),
-            Command::Compare(args) => compare::run(&args),
+            Command::Compare(args) => replay::compare(&args),
             Command::Inspect(args) => inspect::run(&args),
             Command::Convert(args) => convert::run(&args),
             Command::Fit(args) => fit::run(&args),

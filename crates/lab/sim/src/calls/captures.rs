@@ -2,6 +2,7 @@
 
 use crate::capture::{CAPTURE_INVALIDATED, CAPTURE_UNJOINED};
 use crate::happens_before::VectorClock;
+use crate::refuse::refuse;
 use crate::state::State;
 use crate::stream::Membership;
 use drystone_driver::{CaptureMode, CaptureStatus, ErrorCode, Stream};
@@ -13,12 +14,8 @@ impl State {
         mode: CaptureMode,
     ) -> Result<(), ErrorCode> {
         let queue = self.streams.get_mut(stream)?;
-        if queue.is_legacy {
-            return Err(ErrorCode::CaptureUnsupported);
-        }
-        if queue.capture.is_some() {
-            return Err(ErrorCode::InvalidValue);
-        }
+        refuse(ErrorCode::CaptureUnsupported, queue.is_legacy)?;
+        refuse(ErrorCode::InvalidValue, queue.capture.is_some())?;
         let capture = self.captures.begin(queue.index, mode);
         queue.capture = Some(Membership { capture, order: VectorClock::default(), path_ns: 0 });
         Ok(())
@@ -30,9 +27,7 @@ impl State {
         let within = self.streams.get(origin)?.capture.clone().ok_or(ErrorCode::InvalidValue)?;
         self.captures.check_intact(within.capture)?;
         let queue = self.streams.get_mut(stream)?;
-        if queue.is_legacy || queue.capture.is_some() {
-            return Err(ErrorCode::CaptureUnsupported);
-        }
+        refuse(ErrorCode::CaptureUnsupported, queue.is_legacy || queue.capture.is_some())?;
         queue.capture = Some(within);
         Ok(())
     }

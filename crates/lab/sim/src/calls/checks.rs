@@ -30,9 +30,7 @@ impl State {
                 self.check_use(address, stream);
             }
         }
-        if let Some(oracle) = &mut self.oracle {
-            oracle.released(address);
-        }
+        self.oracle.iter_mut().for_each(|oracle| oracle.released(address));
     }
 
     /// Whether a stream that used a block is held.

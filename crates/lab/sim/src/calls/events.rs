@@ -4,6 +4,7 @@ use crate::capture::{CAPTURE_IMPLICIT, CAPTURE_ISOLATION};
 use crate::event::{Mark, Recorded};
 use crate::happens_before::VectorClock;
 use crate::legality::Rule;
+use crate::refuse::refuse;
 use crate::state::State;
 use drystone_driver::{Call, ErrorCode, Event, Stream};
 
@@ -63,9 +64,7 @@ impl State {
                 return Err(CAPTURE_ISOLATION);
             }
             (Recorded::Captured { within, clock }, capture) => {
-                if !self.captures.is_ongoing(within.capture) {
-                    return Err(ErrorCode::CapturedEvent);
-                }
+                refuse(ErrorCode::CapturedEvent, !self.captures.is_ongoing(within.capture))?;
                 self.captures.check_intact(within.capture)?;
                 match capture {
                     Some(own) if own.capture == within.capture => {
@@ -90,9 +89,7 @@ impl State {
                 clock
             }
         };
-        if let Some(oracle) = &mut self.oracle {
-            oracle.order.stream(queue.index).join(clock);
-        }
+        self.oracle.iter_mut().for_each(|oracle| oracle.order.stream(queue.index).join(clock));
         Ok(())
     }
 

@@ -5,6 +5,7 @@
 use crate::GRANULARITY_BYTES;
 use crate::config::SimConfig;
 use crate::held::{Gate, Held};
+use crate::refuse::refuse;
 use crate::state::State;
 use crate::stream::uid;
 use crate::violation::Violation;
@@ -17,17 +18,14 @@ const PATIENCE_NS: u64 = 2_000_000;
 impl State {
     /// Holds streams and the default one, if they are idle soon. A capture on one is left alone.
     pub(crate) fn hold(&mut self, streams: &[Stream]) -> Result<Hold, ErrorCode> {
-        if !self.config.can_hold_streams || !self.config.can_hold_default_stream {
-            return Err(ErrorCode::NotSupported);
-        }
-        if self.holds_any() || self.is_last_queue(streams.len() + 1) {
-            return Err(ErrorCode::NotReady);
-        }
+        refuse(
+            ErrorCode::NotSupported,
+            !self.config.can_hold_streams || !self.config.can_hold_default_stream,
+        )?;
+        refuse(ErrorCode::NotReady, self.holds_any() || self.is_last_queue(streams.len() + 1))?;
         let mut held = vec![Stream::DEFAULT];
         held.extend_from_slice(streams);
-        if !self.arrive(&held)? {
-            return Err(ErrorCode::NotReady);
-        }
+        refuse(ErrorCode::NotReady, !self.arrive(&held)?)?;
         Ok(Hold(self.keep(held, None)))
     }
 
@@ -36,9 +34,7 @@ impl State {
         let mut idle_ns = 0;
         for &stream in streams {
             let queue = self.streams.get(stream)?;
-            if queue.capture.is_some() {
-                return Err(ErrorCode::CaptureUnsupported);
-            }
+            refuse(ErrorCode::CaptureUnsupported, queue.capture.is_some())?;
             idle_ns = idle_ns.max(queue.busy_until_ns.max(queue.marked_until_ns));
         }
         let most_ns = self.clock.now_ns() + PATIENCE_NS;
@@ -56,9 +52,7 @@ impl State {
     pub(crate) fn see_idle(&mut self, streams: &[Stream]) -> Result<(), ErrorCode> {
         for &stream in streams {
             let index = self.streams.get(stream)?.index;
-            if let Some(oracle) = &mut self.oracle {
-                oracle.order.host_observes_stream(index);
-            }
+            self.oracle.iter_mut().for_each(|oracle| oracle.order.host_observes_stream(index));
         }
         Ok(())
     }
@@ -189,9 +183,7 @@ impl State {
     pub(crate) fn note_copy(&mut self, to: u64, from: u64, bytes: u64) -> Result<(), ErrorCode> {
         let resolve = |address| self.memory.resolve(address, bytes).ok_or(ErrorCode::InvalidValue);
         let (from, to) = (resolve(from)?, resolve(to)?);
-        if let Some(oracle) = &mut self.oracle {
-            oracle.copied(&mut self.log, &from, &to);
-        }
+        self.oracle.iter_mut().for_each(|oracle| oracle.copied(&mut self.log, &from, &to));
         Ok(())
     }
 

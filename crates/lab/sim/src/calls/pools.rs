@@ -5,6 +5,7 @@
 //! Nobody else can free it before the graph has run; a graph frees nothing that is not a graph's.
 
 use crate::memory::{Asker, FreePoint, Owner, Piece};
+use crate::refuse::refuse;
 use crate::state::State;
 use drystone_driver::{Call, ErrorCode, MemoryPool, MemoryPoolConfig, MemoryPoolUsage, Stream};
 
@@ -14,9 +15,7 @@ impl State {
         config: &MemoryPoolConfig,
     ) -> Result<MemoryPool, ErrorCode> {
         self.check_async_malloc()?;
-        if config.is_exportable && !self.config.is_shareable {
-            return Err(ErrorCode::NotSupported);
-        }
+        refuse(ErrorCode::NotSupported, config.is_exportable && !self.config.is_shareable)?;
         Ok(self.memory.pools.create(*config))
     }
 
@@ -70,9 +69,7 @@ impl State {
             let queue = self.streams.get_mut(stream)?;
             self.added_waits += u64::from(point.reached_ns > now_ns);
             queue.busy_until_ns = queue.busy_until_ns.max(point.reached_ns);
-            if let Some(oracle) = &mut self.oracle {
-                oracle.order.stream(index).join(&point.clock);
-            }
+            self.oracle.iter_mut().for_each(|oracle| oracle.order.stream(index).join(&point.clock));
         }
         Ok(address)
     }

@@ -46,9 +46,7 @@ impl State {
         let queue = self.streams.get(stream)?;
         let (index, done_ns) = (queue.index, queue.busy_until_ns.max(queue.marked_until_ns));
         self.wait_until(done_ns);
-        if let Some(oracle) = &mut self.oracle {
-            oracle.order.host_observes_stream(index);
-        }
+        self.oracle.iter_mut().for_each(|oracle| oracle.order.host_observes_stream(index));
         self.trim_pools();
         Ok(())
     }

@@ -19,7 +19,7 @@ struct Seen {
 /// Every row of the table that was measured in each mode.
 pub(super) fn of(rows: &Rows<'_>) -> Vec<(&'static str, Legality)> {
     let mut found = Vec::new();
-    for rule in &Rule::TABLE {
+    for rule in Rule::table() {
         let mut seen = Seen::default();
         rows.of("captures").filter(|row| is_about(row, rule)).for_each(|row| seen.note(row));
         found.extend(seen.legality(rule).map(|legality| (rule.function, legality)));

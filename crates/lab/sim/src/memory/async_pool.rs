@@ -14,6 +14,7 @@ use super::piece::{Physical, Piece};
 use super::supply::Supply;
 use crate::GRANULARITY_BYTES;
 use crate::happens_before::VectorClock;
+use crate::refuse::refuse;
 use drystone_driver::{ErrorCode, MemoryPoolConfig, MemoryPoolUsage};
 use std::collections::BTreeMap;
 
@@ -96,9 +97,7 @@ impl AsyncPool {
         asker: Asker<'_>,
         gone: &mut Vec<Piece>,
     ) -> Result<(u64, Option<FreePoint>), ErrorCode> {
-        if bytes == 0 {
-            return Err(ErrorCode::InvalidValue);
-        }
+        refuse(ErrorCode::InvalidValue, bytes == 0)?;
         let rounded = bytes.checked_next_multiple_of(ALIGN_BYTES).ok_or(ErrorCode::OutOfMemory)?;
         let found = self.best(rounded, asker, Use::AtOnce).or_else(|| {
             self.merge(asker.now_ns, Use::AtOnce);

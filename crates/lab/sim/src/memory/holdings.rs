@@ -5,6 +5,7 @@
 //! and written. Invariants: memory that several processes hold counts once; a process that ended,
 //! however it did, holds nothing.
 
+use crate::refuse::refuse;
 use crate::shared_file::{FileIdentity, SharedFile};
 use drystone_driver::ErrorCode;
 use std::collections::BTreeMap;
@@ -71,9 +72,7 @@ impl Holdings {
     /// Takes memory for this process, if there is as much of so many.
     pub(crate) fn take(&self, bytes: u64, total_bytes: u64) -> Result<(), ErrorCode> {
         self.change(|part, used| {
-            if bytes > total_bytes.saturating_sub(used) {
-                return Err(ErrorCode::OutOfMemory);
-            }
+            refuse(ErrorCode::OutOfMemory, bytes > total_bytes.saturating_sub(used))?;
             part.own_bytes += bytes;
             Ok(())
         })

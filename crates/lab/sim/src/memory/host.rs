@@ -12,6 +12,8 @@
 use crate::config::Host;
 use drystone_driver::ErrorCode;
 
+use crate::refuse::refuse;
+
 #[derive(Debug)]
 pub(crate) struct HostMemory {
     host: Host,
@@ -64,16 +66,12 @@ impl HostMemory {
 
     /// Gives memory to the device or a program.
     pub(crate) fn take(&mut self, device_bytes: u64, bytes: u64) -> Result<(), ErrorCode> {
-        if bytes > self.total_bytes {
-            return Err(ErrorCode::OutOfMemory);
-        }
+        refuse(ErrorCode::OutOfMemory, bytes > self.total_bytes)?;
         let left_bytes = self.available_bytes(device_bytes).checked_sub(bytes);
         self.is_stopped |= left_bytes.is_none_or(|left| left < self.host.line_bytes);
         let left_bytes = left_bytes.unwrap_or(0);
         self.lowest_bytes = self.lowest_bytes.min(left_bytes);
-        if self.is_stopped {
-            return Err(ErrorCode::ContextLost);
-        }
+        refuse(ErrorCode::ContextLost, self.is_stopped)?;
         self.cached_bytes = self.cached_bytes.min(left_bytes);
         Ok(())
     }

@@ -7,6 +7,7 @@
 use super::piece::{Physical, Piece};
 use super::supply::Supply;
 use crate::GRANULARITY_BYTES;
+use crate::refuse::refuse;
 use crate::stream::Context;
 use drystone_driver::ErrorCode;
 use std::collections::BTreeMap;
@@ -34,9 +35,7 @@ impl PlainMemory {
         bytes: u64,
         context: Context,
     ) -> Result<u64, ErrorCode> {
-        if bytes == 0 {
-            return Err(ErrorCode::InvalidValue);
-        }
+        refuse(ErrorCode::InvalidValue, bytes == 0)?;
         let unit = if bytes < SMALL_BYTES { ALIGN_BYTES } else { GRANULARITY_BYTES };
         let charged = bytes.checked_next_multiple_of(unit).ok_or(ErrorCode::OutOfMemory)?;
         let (address, physical) = supply.take_addressed(charged, charged, unit)?;

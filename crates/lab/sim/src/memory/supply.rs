@@ -7,6 +7,7 @@ use super::host::HostMemory;
 use super::piece::Physical;
 use crate::GRANULARITY_BYTES;
 use crate::config::SimConfig;
+use crate::refuse::refuse;
 use crate::shared_file::FileIdentity;
 use drystone_driver::ErrorCode;
 use std::os::fd::RawFd;
@@ -98,9 +99,10 @@ impl Supply {
 
     /// Takes physical memory and numbers its bytes.
     pub(crate) fn take(&mut self, bytes: u64) -> Result<Physical, ErrorCode> {
-        if bytes > self.process_limit_bytes.saturating_sub(self.used_bytes) {
-            return Err(ErrorCode::OutOfMemory);
-        }
+        refuse(
+            ErrorCode::OutOfMemory,
+            bytes > self.process_limit_bytes.saturating_sub(self.used_bytes),
+        )?;
         self.find_room(bytes, self.limit_bytes())?;
         self.count(bytes)
     }

@@ -14,6 +14,7 @@ use super::supply::Supply;
 use crate::GRANULARITY_BYTES;
 use crate::config::SimConfig;
 use crate::handle_table::HandleTable;
+use crate::refuse::refuse;
 use crate::shared_file::{FileIdentity, SharedFile};
 use drystone_driver::{ErrorCode, Handle};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -124,12 +125,11 @@ impl VirtualMemory {
         bytes: u64,
         align: u64,
     ) -> Result<u64, ErrorCode> {
-        if bytes == 0 || !is_granular(bytes) || (align != 0 && !align.is_power_of_two()) {
-            return Err(ErrorCode::InvalidValue);
-        }
-        if bytes > self.reservation_limit_bytes {
-            return Err(ErrorCode::OutOfMemory);
-        }
+        refuse(
+            ErrorCode::InvalidValue,
+            bytes == 0 || !is_granular(bytes) || (align != 0 && !align.is_power_of_two()),
+        )?;
+        refuse(ErrorCode::OutOfMemory, bytes > self.reservation_limit_bytes)?;
         let address = supply.take_addresses(bytes, align.max(GRANULARITY_BYTES))?;
         self.reservations.insert(address, Reservation { bytes, pieces: Vec::new() });
         Ok(address)
@@ -144,18 +144,14 @@ impl VirtualMemory {
         let is_free = self.reservations.get(&address).is_some_and(|reservation| {
             reservation.bytes == bytes && reservation.pieces.iter().all(|&piece| piece == UNMAPPED)
         });
-        if !is_free {
-            return Err(ErrorCode::InvalidValue);
-        }
+        refuse(ErrorCode::InvalidValue, !is_free)?;
         self.reservations.remove(&address);
         supply.give_addresses(address, bytes);
         Ok(())
     }
 
     pub(crate) fn create(&mut self, supply: &mut Supply, bytes: u64) -> Result<Handle, ErrorCode> {
-        if bytes == 0 || !is_granular(bytes) {
-            return Err(ErrorCode::InvalidValue);
-        }
+        refuse(ErrorCode::InvalidValue, bytes == 0 || !is_granular(bytes))?;
         let physical = supply.take_handle(bytes)?;
         self.objects.insert(
             physical,
@@ -186,9 +182,7 @@ impl VirtualMemory {
     ) -> Result<(), ErrorCode> {
         let physical = *self.handles.get(handle.0).ok_or(ErrorCode::InvalidHandle)?;
         let object = self.objects.get_mut(&physical).ok_or(ErrorCode::InvalidHandle)?;
-        if !is_granular(address) || bytes != object.bytes {
-            return Err(ErrorCode::InvalidValue);
-        }
+        refuse(ErrorCode::InvalidValue, !is_granular(address) || bytes != object.bytes)?;
         let (start, reservation) = reservation_of(&mut self.reservations, address, bytes)
             .ok_or(ErrorCode::InvalidValue)?;
         let pieces = pieces(start, address, bytes);
@@ -196,12 +190,8 @@ impl VirtualMemory {
             reservation.pieces.resize(pieces.end, UNMAPPED);
         }
         let pieces = &mut reservation.pieces[pieces];
-        if pieces.iter().any(|&piece| piece != UNMAPPED) {
-            return Err(ErrorCode::InvalidValue);
-        }
-        if u64::from(object.mappings) >= self.alias_limit {
-            return Err(ErrorCode::OutOfMemory);
-        }
+        refuse(ErrorCode::InvalidValue, pieces.iter().any(|&piece| piece != UNMAPPED))?;
+        refuse(ErrorCode::OutOfMemory, u64::from(object.mappings) >= self.alias_limit)?;
         object.mappings += 1;
         let mapping = Mapping { address, bytes, physical, has_access: false, peers: 0 };
         let index = match self.spare_mappings.pop() {
@@ -229,9 +219,7 @@ impl VirtualMemory {
         let without = whole.iter().map(|&index| &self.mappings[index as usize]);
         let fresh: u64 =
             without.filter(|m| !m.has_access).map(|m| m.bytes / GRANULARITY_BYTES).sum();
-        if self.accessible_granules + fresh > self.mapping_limit {
-            return Err(ErrorCode::OutOfMemory);
-        }
+        refuse(ErrorCode::OutOfMemory, self.accessible_granules + fresh > self.mapping_limit)?;
         self.accessible_granules += fresh;
         for index in whole {
             let mapping = &mut self.mappings[index as usize];
@@ -251,9 +239,7 @@ impl VirtualMemory {
         let (&start, reservation) =
             self.reservations.range(..=address).next_back().ok_or(ErrorCode::InvalidValue)?;
         let end = address.checked_add(bytes).ok_or(ErrorCode::InvalidValue)?;
-        if bytes == 0 || end > start + reservation.bytes {
-            return Err(ErrorCode::InvalidValue);
-        }
+        refuse(ErrorCode::InvalidValue, bytes == 0 || end > start + reservation.bytes)?;
         let mut whole = Vec::with_capacity((bytes / GRANULARITY_BYTES) as usize);
         let mut expected = address;
         while expected < end {

@@ -31,9 +31,7 @@ fn device_index(device: i32) -> Outcome<usize> {
 
 fn create(out: Out<Raw>, flags: u32, device: i32) -> Outcome {
     let ordinal = device_index(device)?;
-    if flags & !FLAGS != 0 {
-        return Err(INVALID_VALUE);
-    }
+    INVALID_VALUE.when(flags & !FLAGS != 0)?;
     out.check()?;
     let raw = context::create(ordinal, flags)?;
     push(raw).or_else(|status| context::take(raw).and(Err(status)))?;
@@ -109,9 +107,7 @@ api! {
     }
 
     fn cuDevicePrimaryCtxSetFlags_v2 = cuDevicePrimaryCtxSetFlags (device: i32, flags: u32) |call| {
-        if flags & !FLAGS != 0 {
-            return Err(INVALID_VALUE);
-        }
+        INVALID_VALUE.when(flags & !FLAGS != 0)?;
         PRIMARY_FLAGS[device_index(device)?].store(flags, Ordering::Relaxed);
         Ok(())
     }
@@ -181,9 +177,7 @@ api! {
     }
 
     fn cuCtxSetFlags(flags: u32) |call| {
-        if flags & !FLAGS != 0 {
-            return Err(INVALID_VALUE);
-        }
+        INVALID_VALUE.when(flags & !FLAGS != 0)?;
         PRIMARY_FLAGS[current_ordinal()?].store(flags, Ordering::Relaxed);
         Ok(())
     }
@@ -267,12 +261,8 @@ api! {
     fn cuCtxEnablePeerAccess(peer: Raw, flags: u32) |call| {
         let device = current()?;
         let other = ordinal_of(peer)?;
-        if flags != 0 {
-            return Err(INVALID_VALUE);
-        }
-        if device.peers.load(Ordering::Relaxed) & 1 << other != 0 {
-            return Err(PEER_ACCESS_ALREADY_ENABLED);
-        }
+        INVALID_VALUE.when(flags != 0)?;
+        PEER_ACCESS_ALREADY_ENABLED.when(device.peers.load(Ordering::Relaxed) & 1 << other != 0)?;
         let place = process::device(other)?.place;
         device.sim.enable_peer_access(place as u32).map_err(|error| match error.code {
             ErrorCode::NotSupported => PEER_ACCESS_UNSUPPORTED,

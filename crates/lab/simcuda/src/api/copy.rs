@@ -118,9 +118,7 @@ impl Rows {
     fn copy(&self, call: &Call, stream: Raw, is_blocking: bool, reach: Reach) -> Outcome {
         let queue = queue(call, stream)?;
         let is_cut = |pitch: u64| pitch < self.width && self.height > 1;
-        if is_cut(self.to_pitch) || is_cut(self.from_pitch) {
-            return Err(INVALID_VALUE);
-        }
+        INVALID_VALUE.when(is_cut(self.to_pitch) || is_cut(self.from_pitch))?;
         call.count_bytes(self.width.saturating_mul(self.height).saturating_mul(self.depth));
         if self.width == 0 {
             return Ok(());

@@ -82,9 +82,7 @@ api! {
 
     fn cuDeviceGetP2PAttribute(value: Out<i32>, number: i32, from: i32, to: i32) |call| {
         let is_linked = are_peers(from, to)?;
-        if from == to {
-            return Err(INVALID_DEVICE);
-        }
+        INVALID_DEVICE.when(from == to)?;
         value.set(match number {
             1 => 0,
             2..=4 => is_linked.into(),

@@ -7,9 +7,7 @@ use std::ffi::c_char;
 
 api! {
     fn cuInit(flags: u32) |call| {
-        if flags != 0 {
-            return Err(INVALID_VALUE);
-        }
+        INVALID_VALUE.when(flags != 0)?;
         process::init(stats::write_at_exit)
     }
 

@@ -43,13 +43,9 @@ fn elapsed(start: Raw, end: Raw) -> Outcome<f32> {
     let mut times_ns = [0; 2];
     for (time_ns, event) in times_ns.iter_mut().zip([start, end]) {
         let (device, value) = resolve(event, Kind::Event)?;
-        if record_of(&device, value)?.flags & NO_TIMING != 0 {
-            return Err(INVALID_HANDLE);
-        }
+        INVALID_HANDLE.when(record_of(&device, value)?.flags & NO_TIMING != 0)?;
         let mark = device.sim.mark(Event(value))?.ok_or(INVALID_HANDLE)?;
-        if mark.ready_ns() > device.sim.now_ns() {
-            return Err(NOT_READY);
-        }
+        NOT_READY.when(mark.ready_ns() > device.sim.now_ns())?;
         *time_ns = mark.ready_ns();
     }
     Ok(((times_ns[1] as f64 - times_ns[0] as f64) / 1e6) as f32)
@@ -57,9 +53,7 @@ fn elapsed(start: Raw, end: Raw) -> Outcome<f32> {
 
 api! {
     fn cuEventCreate(event: Out<Raw>, flags: u32) |call| {
-        if flags & !FLAGS != 0 || flags & (IPC | NO_TIMING) == IPC {
-            return Err(INVALID_VALUE);
-        }
+        INVALID_VALUE.when(flags & !FLAGS != 0 || flags & (IPC | NO_TIMING) == IPC)?;
         let device = current()?;
         event.check()?;
         let value = device.sim.create_event()?.0;
@@ -82,9 +76,7 @@ api! {
     fn cuEventRecordWithFlags | cuEventRecordWithFlags_ptsz (
         event: Raw, stream: Raw, flags: u32
     ) |call| {
-        if flags > 1 {
-            return Err(INVALID_VALUE);
-        }
+        INVALID_VALUE.when(flags > 1)?;
         record(call, event, stream)
     }
 

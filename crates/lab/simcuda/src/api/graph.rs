@@ -44,9 +44,7 @@ fn update(exec: Raw, graph: Raw) -> Outcome<bool> {
 
 api! {
     fn cuGraphCreate(graph: Out<Raw>, flags: u32) |call| {
-        if flags != 0 {
-            return Err(INVALID_VALUE);
-        }
+        INVALID_VALUE.when(flags != 0)?;
         let device = current()?;
         graph.check()?;
         let value = device.tables.lock().graphs.create();

@@ -51,9 +51,7 @@ fn edges_of(graph: Raw) -> Outcome<Vec<(Raw, Raw)>> {
 
 fn list_edges(graph: Raw, from: Out<Raw>, to: Out<Raw>, count: Out<usize>) -> Outcome {
     let edges = edges_of(graph)?;
-    if from.is_null() != to.is_null() {
-        return Err(INVALID_VALUE);
-    }
+    INVALID_VALUE.when(from.is_null() != to.is_null())?;
     if !from.is_null() {
         let room = count.get()?;
         let firsts: Vec<Raw> = edges.iter().map(|edge| edge.0).collect();

@@ -51,16 +51,12 @@ const REGISTER_FLAGS: u32 = 15;
 /// Allocates host memory, which reads as zero.
 pub(crate) fn allocate(bytes: usize, kind: HostKind, flags: u32) -> Outcome<u64> {
     let ordinal = context::current_ordinal()?;
-    if bytes == 0 {
-        return Err(INVALID_VALUE);
-    }
+    INVALID_VALUE.when(bytes == 0)?;
     let (access, mode) =
         (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
     // SAFETY: asks for fresh pages anywhere; nothing that exists is touched.
     let pages = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, mode, -1, 0) };
-    if pages == libc::MAP_FAILED {
-        return Err(OUT_OF_MEMORY);
-    }
+    OUT_OF_MEMORY.when(pages == libc::MAP_FAILED)?;
     let (address, bytes) = (pages as u64, bytes as u64);
     let context = context::current_raw();
     RANGES.lock().insert(address, HostRange { address, bytes, kind, flags, ordinal, context });
@@ -107,14 +103,11 @@ pub(crate) fn free(address: u64, kind: HostKind) -> Outcome {
 fn register(address: u64, bytes: usize, flags: u32) -> Outcome {
     let ordinal = context::current_ordinal()?;
     let end = address.checked_add(bytes as u64).ok_or(INVALID_VALUE)?;
-    if address == 0 || bytes == 0 || flags & !REGISTER_FLAGS != 0 {
-        return Err(INVALID_VALUE);
-    }
+    INVALID_VALUE.when(address == 0 || bytes == 0 || flags & !REGISTER_FLAGS != 0)?;
     let mut ranges = RANGES.lock();
     let below = ranges.range(..end).next_back();
-    if below.is_some_and(|(_, range)| range.address + range.bytes > address) {
-        return Err(HOST_MEMORY_ALREADY_REGISTERED);
-    }
+    HOST_MEMORY_ALREADY_REGISTERED
+        .when(below.is_some_and(|(_, range)| range.address + range.bytes > address))?;
     let (bytes, kind) = (bytes as u64, HostKind::Registered);
     let context = context::current_raw();
     ranges.insert(address, HostRange { address, bytes, kind, flags, ordinal, context });
@@ -128,17 +121,13 @@ api! {
     }
 
     fn cuMemHostAlloc(address: Out<u64>, bytes: usize, flags: u32) |call| {
-        if flags & !ALLOC_FLAGS != 0 {
-            return Err(INVALID_VALUE);
-        }
+        INVALID_VALUE.when(flags & !ALLOC_FLAGS != 0)?;
         call.count_bytes(bytes as u64);
         address.check()?.set(allocate(bytes, HostKind::Allocated, flags)?)
     }
 
     fn cuMemAllocManaged(address: Out<u64>, bytes: usize, flags: u32) |call| {
-        if flags != 1 && flags != 2 {
-            return Err(INVALID_VALUE);
-        }
+        INVALID_VALUE.when(flags != 1 && flags != 2)?;
         call.count_bytes(bytes as u64);
         address.check()?.set(allocate(bytes, HostKind::Managed, flags)?)
     }

@@ -16,9 +16,7 @@ const EVENT: u64 = u64::from_le_bytes(*b"simcuevt");
 fn export(address: u64) -> Outcome<Opaque64> {
     let device = process::device_of_address(address).ok_or(INVALID_VALUE)?;
     let extent = device.sim.extent_at(address).ok_or(INVALID_VALUE)?;
-    if extent.kind != ExtentKind::Plain {
-        return Err(INVALID_VALUE);
-    }
+    INVALID_VALUE.when(extent.kind != ExtentKind::Plain)?;
     Ok(opened::handle(device.ordinal, extent.address, extent.bytes))
 }
 
@@ -30,9 +28,7 @@ api! {
     fn cuIpcOpenMemHandle_v2 = cuIpcOpenMemHandle (
         address: Out<u64>, handle: Opaque64, flags: u32
     ) |call| {
-        if flags != 1 {
-            return Err(INVALID_VALUE);
-        }
+        INVALID_VALUE.when(flags != 1)?;
         address.check()?.set(opened::open(handle)?)
     }
 
@@ -42,9 +38,7 @@ api! {
         let (device, value) = resolve(event, Kind::Event)?;
         let record = device.tables.lock().events.get(&value).copied().ok_or(INVALID_HANDLE)?;
         // CU_EVENT_INTERPROCESS
-        if record.flags & 4 == 0 {
-            return Err(INVALID_HANDLE);
-        }
+        INVALID_HANDLE.when(record.flags & 4 == 0)?;
         handle.set(Opaque64([EVENT, u64::from(std::process::id()), event.0, 0, 0, 0, 0, 0]))
     }
 
@@ -52,9 +46,7 @@ api! {
         let [EVENT, process, ..] = handle.0 else { return Err(INVALID_HANDLE) };
         event.check()?;
         // An event cannot be opened where it was made.
-        if process == u64::from(std::process::id()) {
-            return Err(INVALID_CONTEXT);
-        }
+        INVALID_CONTEXT.when(process == u64::from(std::process::id()))?;
         let device = current()?;
         let value = device.sim.create_event()?.0;
         let record = EventRecord { flags: 6, context: context::current_raw() };

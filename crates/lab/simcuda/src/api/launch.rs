@@ -20,9 +20,8 @@ fn launch(call: &Call, function: Raw, sizes: [u32; 6], stream: Raw) -> Outcome {
     let (device, kernel) = resolve(function, Kind::Function)?;
     device.tables.lock().modules.kernel(kernel)?;
     let threads = sizes[3..].iter().try_fold(1u32, |all, &size| all.checked_mul(size));
-    if sizes.contains(&0) || threads.is_none_or(|threads| threads > BLOCK_THREADS) {
-        return Err(INVALID_VALUE);
-    }
+    INVALID_VALUE
+        .when(sizes.contains(&0) || threads.is_none_or(|threads| threads > BLOCK_THREADS))?;
     let queue = queue(call, stream)?;
     queue.push(queue.device.config.kernel_ns, || Node::Kernel)?;
     queue.device.kernels.fetch_add(1, Ordering::Relaxed);
@@ -37,9 +36,7 @@ fn launch_config(call: &Call, config: In<LaunchConfig>, function: Raw) -> Outcom
 /// How many blocks of this size fit on a multiprocessor.
 fn blocks_for(function: Raw, threads: i32) -> Outcome<i32> {
     resolve(function, Kind::Function)?;
-    if !(1..=BLOCK_THREADS as i32).contains(&threads) {
-        return Err(INVALID_VALUE);
-    }
+    INVALID_VALUE.when(!(1..=BLOCK_THREADS as i32).contains(&threads))?;
     Ok((THREADS / threads).min(BLOCKS))
 }
 

@@ -10,9 +10,7 @@ use crate::status::{FILE_NOT_FOUND, INVALID_VALUE, NOT_FOUND, NOT_SUPPORTED, Out
 use std::ffi::c_char;
 
 fn load(library: Out<Raw>, image: Raw) -> Outcome {
-    if image.0 == 0 {
-        return Err(INVALID_VALUE);
-    }
+    INVALID_VALUE.when(image.0 == 0)?;
     let device = current().or_else(|_| process::device(0))?;
     library.check()?;
     let value = device.tables.lock().modules.load(None);
@@ -29,9 +27,7 @@ api! {
         library: Out<Raw>, path: Text, options: Raw, values: Raw, count: u32,
         library_options: Raw, library_values: Raw, library_count: u32
     ) |call| {
-        if !std::path::Path::new(&path.get()?).exists() {
-            return Err(FILE_NOT_FOUND);
-        }
+        FILE_NOT_FOUND.when(!std::path::Path::new(&path.get()?).exists())?;
         load(library, Raw(1))
     }
 

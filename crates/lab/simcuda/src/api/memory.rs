@@ -57,9 +57,7 @@ api! {
     fn cuMemAllocPitch_v2 = cuMemAllocPitch (
         address: Out<u64>, pitch: Out<usize>, width: usize, height: usize, element: u32
     ) |call| {
-        if ![4, 8, 16].contains(&element) || width == 0 || height == 0 {
-            return Err(INVALID_VALUE);
-        }
+        INVALID_VALUE.when(![4, 8, 16].contains(&element) || width == 0 || height == 0)?;
         let row = width.checked_next_multiple_of(PITCH_BYTES).ok_or(OUT_OF_MEMORY)?;
         let bytes = row.checked_mul(height).ok_or(OUT_OF_MEMORY)?;
         call.count_bytes(bytes as u64);

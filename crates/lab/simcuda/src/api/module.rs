@@ -28,18 +28,14 @@ pub(crate) fn attribute_of(device: &Device, kernel: &Kernel, number: i32) -> Out
 
 /// The ordinal's attribute that may be set: shared memory, carve-out, cluster sizes.
 pub(crate) fn set_attribute(kernel: &mut Kernel, number: i32, value: i32) -> Outcome {
-    if !(8..=15).contains(&number) {
-        return Err(INVALID_VALUE);
-    }
+    INVALID_VALUE.when(!(8..=15).contains(&number))?;
     kernel.attributes.insert(number, value);
     Ok(())
 }
 
 fn load(module: Out<Raw>, image: Raw) -> Outcome {
     let device = current()?;
-    if image.0 == 0 {
-        return Err(INVALID_VALUE);
-    }
+    INVALID_VALUE.when(image.0 == 0)?;
     module.check()?;
     let value = device.tables.lock().modules.load(Some(current_raw()));
     module.set(device.handle(Kind::Module, value))
@@ -76,9 +72,7 @@ static LINKED: [u64; 1] = [0];
 api! {
     fn cuModuleLoad(module: Out<Raw>, path: Text) |call| {
         let path = path.get()?;
-        if !std::path::Path::new(&path).exists() {
-            return Err(FILE_NOT_FOUND);
-        }
+        FILE_NOT_FOUND.when(!std::path::Path::new(&path).exists())?;
         load(module, Raw(1))
     }
 

@@ -119,9 +119,7 @@ api! {
 
     fn cuPointerSetAttribute(value: Raw, number: i32, address: u64) |call| {
         // CU_POINTER_ATTRIBUTE_SYNC_MEMOPS is the only one that can be set.
-        if number != 6 {
-            return Err(INVALID_VALUE);
-        }
+        INVALID_VALUE.when(number != 6)?;
         find(address).map(drop).ok_or(INVALID_VALUE)
     }
 

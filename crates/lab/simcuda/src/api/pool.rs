@@ -38,9 +38,7 @@ fn create(properties: &PoolProperties) -> Outcome<Raw> {
 
 fn destroy(pool: Raw) -> Outcome {
     let (device, value) = resolve(pool, Kind::Pool)?;
-    if device.tables.lock().pools.default == Some(value) {
-        return Err(INVALID_VALUE);
-    }
+    INVALID_VALUE.when(device.tables.lock().pools.default == Some(value))?;
     device.sim.destroy_memory_pool(MemoryPool(value))?;
     let pools = &mut device.tables.lock().pools;
     pools.opened_to.remove(&value);
@@ -94,17 +92,13 @@ fn set_access(pool: Raw, access: Access) -> Outcome {
     let ordinal = usize::try_from(access.location.id).map_err(|_| INVALID_DEVICE)?;
     let opened_to = process::device(ordinal)?;
     let is_own = ordinal == device.ordinal;
-    if access.location.kind != DEVICE || ![0, 1, 3].contains(&access.flags) {
-        return Err(INVALID_VALUE);
-    }
+    INVALID_VALUE.when(access.location.kind != DEVICE || ![0, 1, 3].contains(&access.flags))?;
     if is_own {
         // A device's access to its own memory cannot be taken away.
         return if access.flags == 3 { Ok(()) } else { Err(INVALID_VALUE) };
     }
     // Or with the next allocation (CUDA's programming guide, stream-ordered allocator).
-    if access.flags != 0 && !opened_to.reaches(&device) {
-        return Err(INVALID_DEVICE);
-    }
+    INVALID_DEVICE.when(access.flags != 0 && !opened_to.reaches(&device))?;
     let mut tables = device.tables.lock();
     let bits = tables.pools.opened_to.entry(value).or_default();
     *bits = if access.flags == 0 { *bits & !(1 << ordinal) } else { *bits | 1 << ordinal };

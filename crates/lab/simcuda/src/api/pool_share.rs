@@ -21,9 +21,7 @@ fn export(pool: Raw, kind: i32) -> Outcome<i32> {
     let (device, value) = resolve(pool, Kind::Pool)?;
     device.sim.memory_pool_usage(MemoryPool(value))?;
     let is_exportable = device.sim.memory_pool_config(MemoryPool(value))?.is_exportable;
-    if kind != POSIX_FD || !is_exportable {
-        return Err(INVALID_VALUE);
-    }
+    INVALID_VALUE.when(kind != POSIX_FD || !is_exportable)?;
     let files = &mut device.tables.lock().pools.files;
     give(match files.entry(value) {
         Entry::Occupied(known) => known.into_mut(),
@@ -35,9 +33,7 @@ fn export(pool: Raw, kind: i32) -> Outcome<i32> {
 }
 
 fn import(number: u64, kind: i32) -> Outcome<Raw> {
-    if kind != POSIX_FD {
-        return Err(NOT_SUPPORTED);
-    }
+    NOT_SUPPORTED.when(kind != POSIX_FD)?;
     let file = borrow(number)?;
     let own = SharedFile::of(file.as_fd()).map_err(|_| INVALID_VALUE)?.identity();
     for device in process::devices() {
@@ -54,9 +50,7 @@ api! {
     fn cuMemPoolExportToShareableHandle(
         place: Out<i32>, pool: Raw, kind: i32, flags: u64
     ) |call| {
-        if flags != 0 {
-            return Err(INVALID_VALUE);
-        }
+        INVALID_VALUE.when(flags != 0)?;
         place.check()?.set(export(pool, kind)?)
     }
 
@@ -68,9 +62,7 @@ api! {
         let device = process::device_of_address(address).ok_or(INVALID_VALUE)?;
         let pool = pool_of(&device, address).ok_or(INVALID_VALUE)?;
         let (_, value) = resolve(pool, Kind::Pool)?;
-        if !device.sim.memory_pool_config(MemoryPool(value))?.is_exportable {
-            return Err(INVALID_VALUE);
-        }
+        INVALID_VALUE.when(!device.sim.memory_pool_config(MemoryPool(value))?.is_exportable)?;
         data.set(Opaque64([POINTER, pool.0, address, 0, 0, 0, 0, 0]))
     }
 

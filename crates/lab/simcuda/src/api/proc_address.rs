@@ -95,9 +95,7 @@ fn find(name: &str, version: i32, is_per_thread: bool) -> Result<&'static Functi
 
 fn answer(name: Text, place: Out<*const ()>, version: i32, flags: u64) -> Outcome<i32> {
     let name = name.get()?;
-    if name.is_empty() || flags > 3 {
-        return Err(INVALID_VALUE);
-    }
+    INVALID_VALUE.when(name.is_empty() || flags > 3)?;
     let found = find(&name, version, flags & PER_THREAD != 0);
     if let (Err(_), true) = (&found, process::config().debug) {
         eprintln!("simcuda: {name} of CUDA {version} was asked for and is not there");
@@ -112,9 +110,7 @@ api! {
     ) |call| {
         let flags = if call.is_per_thread && flags == 0 { PER_THREAD } else { flags };
         let found = answer(name, place, version, flags)?;
-        if status.set(found).is_err() && found != FOUND {
-            return Err(NOT_FOUND);
-        }
+        NOT_FOUND.when(status.set(found).is_err() && found != FOUND)?;
         Ok(())
     }
 

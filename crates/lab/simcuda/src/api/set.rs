@@ -10,9 +10,7 @@ use crate::tables::Node;
 /// Queues a memset; those without a stream do not wait either, as with CUDA on device memory.
 fn set(call: &Call, to: u64, value: u32, width: usize, count: usize, stream: Raw) -> Outcome {
     let bytes = (count as u64).checked_mul(width as u64).ok_or(INVALID_VALUE)?;
-    if !to.is_multiple_of(width as u64) {
-        return Err(INVALID_VALUE);
-    }
+    INVALID_VALUE.when(!to.is_multiple_of(width as u64))?;
     let queue = queue(call, stream)?;
     check_on(&queue.device, to, bytes, false)?;
     call.count_bytes(bytes);
@@ -34,9 +32,7 @@ struct Rows {
 impl Rows {
     fn set(&self, call: &Call, value: u32, element: usize, stream: Raw) -> Outcome {
         let row = self.width.checked_mul(element).ok_or(INVALID_VALUE)?;
-        if self.height > 1 && self.pitch < row {
-            return Err(INVALID_VALUE);
-        }
+        INVALID_VALUE.when(self.height > 1 && self.pitch < row)?;
         let starts = (0..self.height as u64).map(|y| self.to + y * self.pitch as u64);
         for start in starts {
             set(call, start, value, element, self.width, stream)?;

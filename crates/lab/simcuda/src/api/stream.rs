@@ -31,9 +31,7 @@ fn context_of(queue: &Queue) -> Outcome<Raw> {
 }
 
 fn create(stream: Out<Raw>, flags: u32, priority: i32) -> Outcome {
-    if flags > 1 {
-        return Err(INVALID_VALUE);
-    }
+    INVALID_VALUE.when(flags > 1)?;
     let device = current()?;
     stream.check()?;
     device.sim.wait_for_held("cuStreamCreate");
@@ -101,9 +99,7 @@ api! {
     }
 
     fn cuStreamWaitEvent | cuStreamWaitEvent_ptsz (stream: Raw, event: Raw, flags: u32) |call| {
-        if flags > 1 {
-            return Err(INVALID_VALUE);
-        }
+        INVALID_VALUE.when(flags > 1)?;
         wait(&queue(call, stream)?, event)
     }
 

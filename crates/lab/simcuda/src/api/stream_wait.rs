@@ -14,9 +14,7 @@ use drystone_sim::Gate;
 
 fn write(call: &Call, stream: Raw, address: u64, value: u64, bytes: usize) -> Outcome {
     let queue = queue(call, stream)?;
-    if !address.is_multiple_of(bytes as u64) {
-        return Err(INVALID_VALUE);
-    }
+    INVALID_VALUE.when(!address.is_multiple_of(bytes as u64))?;
     effect::check(address, bytes as u64)?;
     for (index, half) in [value as u32, (value >> 32) as u32].into_iter().enumerate() {
         if index * 4 < bytes {
@@ -31,9 +29,7 @@ fn write(call: &Call, stream: Raw, address: u64, value: u64, bytes: usize) -> Ou
 
 fn wait(call: &Call, stream: Raw, address: u64, bytes: usize) -> Outcome {
     let queue = queue(call, stream)?;
-    if !address.is_multiple_of(bytes as u64) {
-        return Err(INVALID_VALUE);
-    }
+    INVALID_VALUE.when(!address.is_multiple_of(bytes as u64))?;
     effect::check(address, bytes as u64)?;
     queue.push(0, || Node::Empty).map(drop)
 }

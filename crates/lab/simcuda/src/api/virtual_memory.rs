@@ -25,23 +25,17 @@ const PINNED: i32 = 1;
 /// Refuses what cannot be allocated, and returns the device it would be on.
 fn device_for(properties: &MemoryProperties) -> Outcome<Guard<Arc<Device>>> {
     let Location { kind, id } = properties.location;
-    if properties.kind != PINNED {
-        return Err(INVALID_VALUE);
-    }
+    INVALID_VALUE.when(properties.kind != PINNED)?;
     if kind == HOST {
         // Of no device: that of the calling thread maps it.
         return if properties.handle_types == 0 { current() } else { Err(INVALID_VALUE) };
     }
-    if kind != DEVICE {
-        return Err(NOT_SUPPORTED);
-    }
+    NOT_SUPPORTED.when(kind != DEVICE)?;
     let device = process::device(usize::try_from(id).map_err(|_| INVALID_DEVICE)?)?;
     let can_share = properties.handle_types == POSIX_FD && device.config.sim.is_shareable;
     let is_refused_to_cards = properties.is_rdma_capable != 0
         && device.config.sim.network_memory == NetworkMemory::Absent;
-    if is_refused_to_cards || (properties.handle_types != 0 && !can_share) {
-        return Err(NOT_SUPPORTED);
-    }
+    NOT_SUPPORTED.when(is_refused_to_cards || (properties.handle_types != 0 && !can_share))?;
     Ok(device)
 }
 
@@ -139,23 +133,17 @@ fn unmap(address: u64, bytes: u64) -> Outcome {
 fn set_access(device: &Device, address: u64, bytes: u64, access: Access) -> Outcome {
     let Location { kind, id } = access.location;
     let ordinal = usize::try_from(id).map_err(|_| INVALID_DEVICE)?;
-    if kind != DEVICE || ![0, 1, 3].contains(&access.flags) {
-        return Err(INVALID_VALUE);
-    }
+    INVALID_VALUE.when(kind != DEVICE || ![0, 1, 3].contains(&access.flags))?;
     let opened_to = process::device(ordinal)?;
     let tables = &mut *device.tables.lock();
     // "subject to the constraints of cuDeviceCanAccessPeer" (NVIDIA's sample vectorAddMMAP).
     for (_, mapping) in tables.physicals.mapped.range(address..address.saturating_add(bytes)) {
         let owner = mapping.abroad.as_ref().map_or(device.ordinal, |abroad| abroad.ordinal);
-        if !opened_to.reaches(&*process::device(owner)?) {
-            return Err(INVALID_DEVICE);
-        }
+        INVALID_DEVICE.when(!opened_to.reaches(&*process::device(owner)?))?;
     }
     if device.config.sim.network_memory == NetworkMemory::Broken {
         let mut range = tables.physicals.mapped.range(address..address.saturating_add(bytes));
-        if range.any(|(_, mapping)| mapping.physical.properties.is_rdma_capable != 0) {
-            return Err(UNKNOWN);
-        }
+        UNKNOWN.when(range.any(|(_, mapping)| mapping.physical.properties.is_rdma_capable != 0))?;
     }
     let is_own = ordinal == device.ordinal;
     match access.flags {
@@ -212,9 +200,7 @@ api! {
     fn cuMemAddressReserve(
         address: Out<u64>, bytes: usize, alignment: usize, wish: Raw, flags: u64
     ) |call| {
-        if flags != 0 {
-            return Err(INVALID_VALUE);
-        }
+        INVALID_VALUE.when(flags != 0)?;
         call.count_bytes(bytes as u64);
         let device = current().or_else(|_| process::device(0))?;
         address.check()?.set(device.sim.reserve(bytes as u64, alignment as u64)?)
@@ -228,9 +214,7 @@ api! {
         handle: Out<Raw>, bytes: usize, properties: In<MemoryProperties>, flags: u64
     ) |call| {
         let properties = properties.get()?;
-        if flags != 0 {
-            return Err(INVALID_VALUE);
-        }
+        INVALID_VALUE.when(flags != 0)?;
         call.count_bytes(bytes as u64);
         let device = device_for(&properties)?;
         handle.check()?.set(create(&device, bytes as u64, properties)?)
@@ -239,9 +223,7 @@ api! {
     fn cuMemRelease(handle: Raw) |call| { release(handle) }
 
     fn cuMemMap(address: u64, bytes: usize, offset: usize, handle: Raw, flags: u64) |call| {
-        if offset != 0 || flags != 0 {
-            return Err(INVALID_VALUE);
-        }
+        INVALID_VALUE.when(offset != 0 || flags != 0)?;
         call.count_bytes(bytes as u64);
         map(address, bytes as u64, handle)
     }
@@ -256,9 +238,7 @@ api! {
         call.count_bytes(bytes as u64);
         let device = device_of(address)?;
         wait_for_held(&device);
-        if count == 0 {
-            return Err(INVALID_VALUE);
-        }
+        INVALID_VALUE.when(count == 0)?;
         for index in 0..count {
             set_access(&device, address, bytes as u64, accesses.at(index).get()?)?;
         }

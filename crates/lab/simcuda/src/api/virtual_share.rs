@@ -19,9 +19,7 @@ pub(crate) fn borrow(number: u64) -> Outcome<OwnedFd> {
     let number = i32::try_from(number).map_err(|_| INVALID_VALUE)?;
     // SAFETY: duplicating any number is safe: one that is no descriptor is refused.
     let copy = unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 3) };
-    if copy < 0 {
-        return Err(INVALID_VALUE);
-    }
+    INVALID_VALUE.when(copy < 0)?;
     // SAFETY: the copy is new and belongs to nobody else.
     Ok(unsafe { OwnedFd::from_raw_fd(copy) })
 }
@@ -34,9 +32,7 @@ pub(crate) fn give(file: &SharedFile) -> Outcome<i32> {
 fn export(handle: Raw, kind: i32) -> Outcome<i32> {
     let (device, value) = resolve(handle, Kind::Memory)?;
     let physical = device.tables.lock().physicals.find(value)?;
-    if kind != POSIX_FD || physical.properties.handle_types & POSIX_FD == 0 {
-        return Err(INVALID_VALUE);
-    }
+    INVALID_VALUE.when(kind != POSIX_FD || physical.properties.handle_types & POSIX_FD == 0)?;
     let descriptor = device.sim.export(SimHandle(value))?;
     // It is known by its file when it comes back.
     let _ = physical.file.set(device.sim.file_of(SimHandle(value))?);
@@ -44,9 +40,7 @@ fn export(handle: Raw, kind: i32) -> Outcome<i32> {
 }
 
 fn import(number: u64, kind: i32) -> Outcome<Raw> {
-    if kind != POSIX_FD {
-        return Err(NOT_SUPPORTED);
-    }
+    NOT_SUPPORTED.when(kind != POSIX_FD)?;
     let descriptor = borrow(number)?;
     let file = SharedFile::of(descriptor.as_fd()).map_err(|_| INVALID_VALUE)?;
     let ordinal = process::ordinal_at(file.ordinal() as usize).ok_or(NOT_SUPPORTED)?;
@@ -73,9 +67,7 @@ fn import(number: u64, kind: i32) -> Outcome<Raw> {
 
 api! {
     fn cuMemExportToShareableHandle(place: Out<i32>, handle: Raw, kind: i32, flags: u64) |call| {
-        if flags != 0 {
-            return Err(INVALID_VALUE);
-        }
+        INVALID_VALUE.when(flags != 0)?;
         place.check()?.set(export(handle, kind)?)
     }
 

@@ -2,7 +2,7 @@
 
 use crate::program::{
     ACTIVE, GLOBAL, GRANULE, INVALIDATED, RELAXED, allocate, control, cu, event, launch, passes,
-    start, status_of, stream, used_bytes, zeroed,
+    status_of, stream, used_bytes, zeroed,
 };
 use cudarc::driver::sys::{self, CUgraphNodeType as NodeKind, CUstreamCaptureStatus as Status};
 use std::ptr::null_mut;
@@ -40,7 +40,6 @@ fn kind_of(node: sys::CUgraphNode) -> NodeKind {
 #[test]
 fn a_captured_graph_takes_its_time_when_it_is_launched() {
     passes("backing:true", || {
-        start();
         let (first, second, event) = (stream(), stream(), event(2));
         let bytes = allocate(64);
         cu!(cuStreamBeginCapture_v2(first, GLOBAL));
@@ -76,7 +75,6 @@ fn a_captured_graph_takes_its_time_when_it_is_launched() {
 #[test]
 fn what_a_capture_forbids_breaks_it() {
     passes("", || {
-        start();
         let stream = stream();
         cu!(cuStreamBeginCapture_v2(null_mut(), GLOBAL) => CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
         cu!(cuStreamBeginCapture_v2(stream, GLOBAL));
@@ -99,7 +97,6 @@ fn what_a_capture_forbids_breaks_it() {
 #[test]
 fn a_capture_can_be_asked_and_led_on() {
     passes("", || {
-        start();
         let stream = stream();
         let (mut id, mut graph, mut nodes, mut count) = (0, null_mut(), std::ptr::null(), 9);
         let mut ask = || {
@@ -130,7 +127,6 @@ fn a_capture_can_be_asked_and_led_on() {
 #[test]
 fn graphs_are_updated_if_alike() {
     passes("", || {
-        start();
         let stream = stream();
         let of = |kernels: u64| {
             cu!(cuStreamBeginCapture_v2(stream, RELAXED));
@@ -151,7 +147,6 @@ fn graphs_are_updated_if_alike() {
 #[test]
 fn memory_allocated_in_a_capture_lives_as_long_as_the_graph() {
     passes("", || {
-        start();
         let (stream, mut address) = (stream(), 0);
         cu!(cuStreamBeginCapture_v2(stream, GLOBAL));
         cu!(cuMemAllocAsync(&mut address, GRANULE, stream));
@@ -171,7 +166,6 @@ fn memory_allocated_in_a_capture_lives_as_long_as_the_graph() {
 #[test]
 fn a_graph_can_be_built_by_hand() {
     passes("", || {
-        start();
         let (mut graph, mut first, mut second) = (null_mut(), null_mut(), null_mut());
         cu!(cuGraphCreate(&mut graph, 0));
         cu!(cuGraphAddEmptyNode(&mut first, graph, std::ptr::null(), 0));

@@ -1,6 +1,6 @@
 //! Initialisation, devices, contexts, names of functions.
 
-use crate::program::{allocate, cu, passes, start, told_of, use_device};
+use crate::program::{allocate, cu, passes, passes_alone, told_of, use_device};
 use cudarc::driver::sys::{self, CUdevice_attribute_enum as Attribute};
 use std::ffi::CStr;
 use std::ptr::null_mut;
@@ -10,7 +10,7 @@ const ORDINAL: sys::CUpointer_attribute =
 
 #[test]
 fn nothing_goes_before_init() {
-    passes("", || {
+    passes_alone("", || {
         let mut number = 0;
         cu!(cuDriverGetVersion(&mut number));
         assert_eq!(number, 13000);
@@ -24,7 +24,7 @@ fn nothing_goes_before_init() {
 
 #[test]
 fn a_setting_that_cannot_be_stops_init() {
-    passes("memroy:1GiB", || {
+    passes_alone("memroy:1GiB", || {
         cu!(cuInit(0) => CUDA_ERROR_SYSTEM_NOT_READY);
     });
 }
@@ -32,7 +32,7 @@ fn a_setting_that_cannot_be_stops_init() {
 #[test]
 fn a_device_is_what_the_settings_say() {
     let conf = "memory:3GiB,compute:8.6,driver:12080,vmm:false,devices:2";
-    passes(conf, || {
+    passes_alone(conf, || {
         cu!(cuInit(0));
         let (mut bytes, mut value) = (0, 0);
         cu!(cuDeviceTotalMem_v2(&mut bytes, 1));
@@ -60,7 +60,7 @@ fn a_device_is_what_the_settings_say() {
 #[test]
 fn each_thread_has_its_own_current_context() {
     let conf = "devices:2,stale_handles_end:false";
-    passes(conf, || {
+    passes_alone(conf, || {
         cu!(cuInit(0));
         let mut address = 0;
         cu!(cuMemAlloc_v2(&mut address, 512) => CUDA_ERROR_INVALID_CONTEXT);
@@ -94,7 +94,7 @@ fn each_thread_has_its_own_current_context() {
 
 #[test]
 fn addresses_of_two_devices_differ_and_peers_are_enabled_once() {
-    passes("devices:2", || {
+    passes_alone("devices:2", || {
         cu!(cuInit(0));
         let first = use_device(0);
         let here = allocate(512);
@@ -114,7 +114,6 @@ fn addresses_of_two_devices_differ_and_peers_are_enabled_once() {
 #[test]
 fn names_lead_to_functions() {
     passes("debug:true", || {
-        start();
         let mut function = null_mut();
         let mut status =
             sys::CUdriverProcAddressQueryResult::CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT;
@@ -137,7 +136,7 @@ fn names_lead_to_functions() {
 
 #[test]
 fn a_program_sees_the_devices_that_it_names_in_its_order() {
-    passes("devices:4", || {
+    passes_alone("devices:4", || {
         // SAFETY: no other thread of this program reads or changes the environment.
         unsafe { std::env::set_var("CUDA_VISIBLE_DEVICES", "2,1,7,0") };
         cu!(cuInit(0));
@@ -170,7 +169,7 @@ fn a_program_sees_the_devices_that_it_names_in_its_order() {
 
 #[test]
 fn a_program_may_hide_every_device() {
-    passes("", || {
+    passes_alone("", || {
         // SAFETY: no other thread of this program reads or changes the environment.
         unsafe { std::env::set_var("CUDA_VISIBLE_DEVICES", "") };
         cu!(cuInit(0) => CUDA_ERROR_NO_DEVICE);
@@ -180,7 +179,7 @@ fn a_program_may_hide_every_device() {
 #[test]
 fn what_the_driver_makes_for_itself_takes_room() {
     let conf = "memory:128MiB,driver_room:64MiB";
-    passes(conf, || {
+    passes_alone(conf, || {
         cu!(cuInit(0));
         use_device(0);
         let (mut address, mut stream, mut event) = (0, null_mut(), null_mut());

@@ -2,7 +2,7 @@
 
 use crate::program::{
     ACTIVE, GLOBAL, GRANULE, INVALIDATED, MIB, RELAXED, allocate, control, create, cu, event,
-    launch, map, passes, reserve, run, start, status_of, stream, use_device, used_bytes,
+    launch, map, passes, reserve, run, status_of, stream, use_device, used_bytes,
 };
 use cudarc::driver::sys;
 use std::ptr::null_mut;
@@ -21,7 +21,6 @@ fn now_ns() -> u64 {
 #[test]
 fn a_context_waits_for_its_own_work_alone() {
     passes("", || {
-        start();
         let (first, near) = (use_device(0), stream());
         let other = created();
         let far = stream();
@@ -45,7 +44,6 @@ fn a_context_waits_for_its_own_work_alone() {
 #[test]
 fn stream_ordered_memory_is_freed_without_a_wait() {
     passes("", || {
-        start();
         let (stream, plain) = (stream(), allocate(512));
         let mut address = 0;
         cu!(cuMemAllocAsync(&mut address, 512, stream));
@@ -60,7 +58,6 @@ fn stream_ordered_memory_is_freed_without_a_wait() {
 #[test]
 fn a_context_waits_for_what_its_streams_wait_for() {
     passes("", || {
-        start();
         let (first, near) = (use_device(0), stream());
         created();
         let (far, point) = (stream(), event(2));
@@ -78,7 +75,6 @@ fn a_context_waits_for_what_its_streams_wait_for() {
 #[test]
 fn each_context_has_default_streams_of_its_own() {
     passes("", || {
-        start();
         let (first, per_thread) = (use_device(0), 2 as sys::CUstream);
         let other = created();
         for handle in [null_mut(), per_thread] {
@@ -101,7 +97,6 @@ fn each_context_has_default_streams_of_its_own() {
 #[test]
 fn what_a_context_has_ends_with_it() {
     passes("stale_handles_end:false", || {
-        start();
         let first = use_device(0);
         let before = used_bytes();
         let other = created();
@@ -134,7 +129,6 @@ fn what_a_context_has_ends_with_it() {
 #[test]
 fn a_stream_of_a_context_that_ended_ends_the_process() {
     let output = run("", || {
-        start();
         let other = created();
         let far = stream();
         cu!(cuCtxDestroy_v2(other));
@@ -149,7 +143,6 @@ fn a_stream_of_a_context_that_ended_ends_the_process() {
 #[test]
 fn a_capture_whose_context_ends_forbids_nothing_any_more() {
     passes("", || {
-        start();
         let first = use_device(0);
         let other = created();
         cu!(cuStreamBeginCapture_v2(stream(), GLOBAL));
@@ -165,7 +158,6 @@ fn a_capture_whose_context_ends_forbids_nothing_any_more() {
 #[test]
 fn the_last_release_of_a_primary_context_resets_it() {
     passes("stale_handles_end:false", || {
-        start();
         let before = used_bytes();
         let (mut ids, context) = ([0; 2], use_device(0));
         cu!(cuCtxGetId(context, &mut ids[0]));
@@ -188,7 +180,6 @@ const CONTEXT_BYTES: usize = 400 * MIB;
 #[test]
 fn each_context_takes_its_memory_as_long_as_it_lives() {
     passes("memory:1000MiB,context:400MiB", || {
-        start();
         assert_eq!(used_bytes(), CONTEXT_BYTES);
         // Once more is the same context.
         let first = use_device(0);
@@ -210,7 +201,6 @@ fn each_context_takes_its_memory_as_long_as_it_lives() {
 #[test]
 fn contexts_that_outlive_a_reset_have_their_memory_after_it() {
     passes("memory:1000MiB,context:400MiB,stale_handles_end:false", || {
-        start();
         let other = created();
         allocate(100 * MIB);
         cu!(cuDevicePrimaryCtxReset_v2(0));
@@ -232,7 +222,6 @@ fn a_primary_context_without_room_is_refused_and_may_be_had_later() {
     let shared = folder.path().join("devices");
     let conf = format!("memory:600MiB,context:400MiB,devices:2,shared:{}", shared.display());
     passes(&conf, || {
-        start();
         let mut context = null_mut();
         cu!(cuCtxCreate_v4(&mut context, null_mut(), 0, 0) => CUDA_ERROR_OUT_OF_MEMORY);
         cu!(cuDevicePrimaryCtxRelease_v2(0));
@@ -251,7 +240,6 @@ fn a_primary_context_without_room_is_refused_and_may_be_had_later() {
 #[test]
 fn statistics_tell_what_was_counted_before_the_last_release() {
     let Some(output) = run("context:400MiB,stats:stderr", || {
-        start();
         allocate(64 * MIB);
         launch(stream(), 1);
         cu!(cuDevicePrimaryCtxRelease_v2(0));
@@ -269,7 +257,6 @@ fn statistics_tell_what_was_counted_before_the_last_release() {
 #[test]
 fn the_legacy_stream_may_not_be_used_while_a_blocking_one_is_captured() {
     passes("", || {
-        start();
         let (first, free) = (use_device(0), stream());
         let (address, mut graph) = (allocate(512), null_mut());
         cu!(cuStreamBeginCapture_v2(free, RELAXED));
@@ -298,7 +285,6 @@ fn the_legacy_stream_may_not_be_used_while_a_blocking_one_is_captured() {
 fn older_drivers_do_not_tell_the_context_of_a_captured_stream() {
     for version in ["12040", "12050"] {
         passes(&format!("driver:{version}"), || {
-            start();
             let (context, captured) = (use_device(0), stream());
             cu!(cuStreamBeginCapture_v2(captured, RELAXED));
             let mut version = 0;

@@ -1,15 +1,12 @@
 //! Copies and memsets, with and without real memory behind device memory.
 
-use crate::program::{
-    GRANULE, allocate, create, cu, map, passes, reserve, reset, start, stream, word_at,
-};
+use crate::program::{GRANULE, allocate, create, cu, map, passes, reserve, reset, stream, word_at};
 use cudarc::driver::sys;
 use std::ptr::null_mut;
 
 #[test]
 fn what_is_copied_in_is_read_back_where_there_is_backing() {
     passes("backing:true", || {
-        start();
         let (first, second, stream) = (allocate(1000), allocate(1000), stream());
         let sent: Vec<u8> = (0..1000).map(|index| index as u8).collect();
         let mut got = vec![0u8; 1000];
@@ -28,7 +25,6 @@ fn what_is_copied_in_is_read_back_where_there_is_backing() {
 #[test]
 fn two_mappings_of_one_handle_are_one_memory() {
     passes("backing:true", || {
-        start();
         let (address, handle) = (reserve(2 * GRANULE), create(GRANULE));
         for at in [address, address + GRANULE as u64] {
             map(at, GRANULE, handle, 0);
@@ -52,7 +48,6 @@ fn two_mappings_of_one_handle_are_one_memory() {
 fn a_fresh_device_remembers_nothing() {
     let conf = "backing:true,stale_handles_end:false";
     passes(conf, || {
-        start();
         let (device, stream) = (allocate(4096), stream());
         cu!(cuMemsetD32_v2(device, 9, 1024));
         reset();
@@ -66,7 +61,6 @@ fn a_fresh_device_remembers_nothing() {
 #[test]
 fn without_backing_device_memory_reads_as_zero() {
     passes("", || {
-        start();
         let device = allocate(64);
         let mut host = [5u8; 64];
         cu!(cuMemcpyHtoD_v2(device, host.as_ptr().cast(), 64));
@@ -86,7 +80,6 @@ fn without_backing_device_memory_reads_as_zero() {
 #[test]
 fn rows_are_copied_by_their_pitches() {
     passes("backing:true", || {
-        start();
         let (mut device, mut pitch) = (0, 0);
         cu!(cuMemAllocPitch_v2(&mut device, &mut pitch, 3, 2, 4));
         assert_eq!(pitch, 512);

@@ -1,6 +1,8 @@
 //! Violations, planned faults, lost contexts, exit and forks.
 
-use crate::program::{allocate, control, cu, event, passes, run, start, stream};
+use crate::program::{
+    allocate, control, cu, event, passes, passes_alone, run, run_alone, start, stream,
+};
 use std::ffi::{CString, c_char};
 use std::os::unix::process::ExitStatusExt;
 use std::ptr::null_mut;
@@ -8,7 +10,6 @@ use std::ptr::null_mut;
 #[test]
 fn a_strict_driver_names_call_and_arguments_and_aborts() {
     let Some(output) = run("strict:true", || {
-        start();
         let address = allocate(512);
         cu!(cuMemFree_v2(address));
         cu!(cuMemFree_v2(address));
@@ -25,7 +26,6 @@ fn a_strict_driver_names_call_and_arguments_and_aborts() {
 #[test]
 fn a_lenient_driver_says_it_once_and_counts() {
     let Some(output) = run("", || {
-        start();
         for _ in 0..3 {
             cu!(cuMemFree_v2(0x1234) => CUDA_ERROR_INVALID_VALUE);
         }
@@ -52,7 +52,6 @@ fn fail(name: &str, nth: u64, for_ever: i32, error: i32) {
 #[test]
 fn planned_faults_strike_by_either_apis_name() {
     passes("", || {
-        start();
         fail("cudaMalloc", 2, 0, 2);
         allocate(512);
         cu!(cuMemAlloc_v2(&mut 0, 512) => CUDA_ERROR_OUT_OF_MEMORY);
@@ -72,7 +71,6 @@ fn planned_faults_strike_by_either_apis_name() {
 #[test]
 fn a_lost_context_refuses_every_call() {
     passes("", || {
-        start();
         let event = event(2);
         control("simcuda_lose_context", 0, 0);
         cu!(cuEventRecord(event, null_mut()) => CUDA_ERROR_ILLEGAL_ADDRESS);
@@ -83,7 +81,6 @@ fn a_lost_context_refuses_every_call() {
 #[test]
 fn b55_calls_after_exit_began_are_told_so() {
     passes("", || {
-        start();
         let (address, stream) = (allocate(512), stream());
         control("simcuda_begin_exit", 0, 0);
         cu!(cuMemFree_v2(address) => CUDA_ERROR_DEINITIALIZED);
@@ -99,7 +96,7 @@ fn b55_destructors_that_run_after_the_driver_ended_are_told_so() {
         cu!(cuMemFree_v2(512) => CUDA_ERROR_DEINITIALIZED);
         eprintln!("late call answered");
     }
-    let Some(output) = run("strict:true,stats:stderr", || {
+    let Some(output) = run_alone("strict:true,stats:stderr", || {
         // SAFETY: the handler is a function of this program.
         unsafe { libc::atexit(late) };
         start();
@@ -115,7 +112,7 @@ fn b55_destructors_that_run_after_the_driver_ended_are_told_so() {
 
 #[test]
 fn b56_a_forked_child_has_no_driver() {
-    passes("", || {
+    passes_alone("", || {
         // Before CUDA is initialised a child may initialise it.
         assert_eq!(in_child(|| cu!(cuInit(0))), 0);
         start();

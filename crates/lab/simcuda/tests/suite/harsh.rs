@@ -72,7 +72,6 @@ fn mapped_on(ordinal: i32) -> u64 {
 #[test]
 fn work_on_a_device_needs_memory_that_is_open_to_it() {
     passes("devices:2,closed_memory_is_refused:true", || {
-        start();
         let (mapped, plain) = (mapped_on(0), allocate(GRANULE));
         let first = use_device(0);
         let second = use_device(1);
@@ -98,7 +97,6 @@ fn work_on_a_device_needs_memory_that_is_open_to_it() {
 #[test]
 fn under_windows_memory_for_network_cards_is_mapped_and_not_opened() {
     passes("profile:wsl2", || {
-        start();
         let mut promised = 0;
         let attribute =
             sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED;
@@ -120,7 +118,6 @@ fn under_windows_memory_for_network_cards_is_mapped_and_not_opened() {
 fn captures_forbid_what_the_table_says() {
     let conf = "pool_attributes_are_illegal:true,unproven_is_illegal:true";
     passes(conf, || {
-        start();
         let (mut pool, stream, mut graph) = (null_mut(), stream(), null_mut());
         cu!(cuDeviceGetDefaultMemPool(&mut pool, 0));
         let mut bytes = 0u64;

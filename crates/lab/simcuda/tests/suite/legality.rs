@@ -5,7 +5,8 @@
 //! at, and what it does not forbid leaves the capture whole, whatever else it says of zeroes.
 
 use crate::program::{
-    ACTIVE, GLOBAL, INVALIDATED, RELAXED, cu, event, passes, start, status_of, stream, use_device,
+    ACTIVE, GLOBAL, INVALIDATED, RELAXED, cu, event, passes_alone, start, status_of, stream,
+    use_device,
 };
 use cudarc::driver::sys::{self, CUstreamCaptureMode as Mode};
 use drystone_driver::CaptureMode;
@@ -71,7 +72,7 @@ fn outcome(
 
 #[test]
 fn every_function_does_in_each_capture_what_its_rule_says() {
-    passes("stale_handles_end:false", || {
+    passes_alone("stale_handles_end:false", || {
         // The device makes the calls of the rows itself, and has a test of its own.
         let rules = Rule::all().filter(|rule| rule.call.is_none());
         // It ends the device that the capture is on.
@@ -92,7 +93,7 @@ fn every_function_does_in_each_capture_what_its_rule_says() {
 
 #[test]
 fn what_no_source_allows_is_let_through_by_a_kind_driver_alone() {
-    passes("stale_handles_end:false,unproven_is_illegal:false", || {
+    passes_alone("stale_handles_end:false,unproven_is_illegal:false", || {
         let rules = Rule::all().filter(|rule| rule.call.is_none());
         let rules = rules.filter(|rule| rule.legality == Legality::Unproven);
         for rule in rules.filter(|rule| rule.function != "cuDevicePrimaryCtxReset") {
@@ -105,7 +106,7 @@ fn what_no_source_allows_is_let_through_by_a_kind_driver_alone() {
 
 #[test]
 fn some_functions_break_the_capture_of_their_own_stream() {
-    passes("stale_handles_end:false", || {
+    passes_alone("stale_handles_end:false", || {
         let told = Rule::all().filter(|rule| rule.breaks_its_own).map(|rule| rule.function);
         for name in told.filter(|name| !name.starts_with("cuEvent")) {
             start();

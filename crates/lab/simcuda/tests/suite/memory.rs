@@ -1,8 +1,8 @@
 //! Device memory of every kind, pools, host memory, what an address tells.
 
 use crate::program::{
-    GRANULE, access, allocate, create, cu, passes, pool_properties, properties, reserve, start,
-    stream, told_of, used_bytes,
+    GRANULE, access, allocate, create, cu, passes, pool_properties, properties, reserve, stream,
+    told_of, used_bytes,
 };
 use cudarc::driver::sys::CUpointer_attribute_enum as PointerAttribute;
 use cudarc::driver::sys::{self, CUmemPool_attribute_enum as PoolAttribute};
@@ -12,7 +12,6 @@ use std::ptr::null_mut;
 #[test]
 fn plain_memory_runs_out_and_comes_back() {
     passes("memory:64MiB", || {
-        start();
         let mut address = 0;
         cu!(cuMemAlloc_v2(&mut address, 0) => CUDA_ERROR_INVALID_VALUE);
         cu!(cuMemAlloc_v2(&mut address, 65 << 20) => CUDA_ERROR_OUT_OF_MEMORY);
@@ -32,7 +31,6 @@ fn plain_memory_runs_out_and_comes_back() {
 #[test]
 fn virtual_memory_is_mapped_retained_and_given_back() {
     passes("", || {
-        start();
         let (address, handle) = (reserve(2 * GRANULE), create(GRANULE));
         cu!(cuMemMap(address, GRANULE, 0, handle, 0));
         cu!(cuMemMap(address, GRANULE, 0, handle, 0) => CUDA_ERROR_INVALID_VALUE);
@@ -70,7 +68,6 @@ fn pool_number(pool: sys::CUmemoryPool, attribute: PoolAttribute) -> u64 {
 #[test]
 fn a_pool_keeps_what_its_threshold_says() {
     passes("", || {
-        start();
         let (mut pool, mut current, stream) = (null_mut(), null_mut(), stream());
         cu!(cuDeviceGetDefaultMemPool(&mut pool, 0));
         cu!(cuDeviceGetMemPool(&mut current, 0));
@@ -97,7 +94,6 @@ fn a_pool_keeps_what_its_threshold_says() {
 #[test]
 fn a_created_pool_serves_and_can_be_current() {
     passes("stale_handles_end:false", || {
-        start();
         let (mut pool, mut address, mut current) = (null_mut(), 0, null_mut());
         cu!(cuMemPoolCreate(&mut pool, &pool_properties()));
         cu!(cuMemAllocFromPoolAsync(&mut address, 512, pool, null_mut()));
@@ -117,7 +113,6 @@ fn a_created_pool_serves_and_can_be_current() {
 #[test]
 fn an_address_tells_what_it_is_of() {
     passes("", || {
-        start();
         let (plain, mut host, mut managed) = (allocate(1000), null_mut(), 0);
         cu!(cuMemAllocHost_v2(&mut host, 5000));
         cu!(cuMemAllocManaged(&mut managed, 5000, 1));
@@ -149,7 +144,6 @@ fn an_address_tells_what_it_is_of() {
 #[test]
 fn host_memory_is_registered_once() {
     passes("", || {
-        start();
         let mut own = vec![0u8; 8192];
         let (at, mut device, mut flags) = (own.as_mut_ptr().cast::<c_void>(), 0, 0);
         cu!(cuMemHostRegister_v2(at, 8192, 1));

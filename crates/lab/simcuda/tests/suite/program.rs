@@ -22,23 +22,45 @@ fn test_of<F>(_: &F) -> &'static str {
 
 /// How the program ended that a closure of a test is: `None` in the program itself, or where there
 /// is nothing to run on.
-pub(crate) fn run(conf: &str, body: impl FnOnce()) -> Option<Output> {
+pub(crate) fn run_alone(conf: &str, body: impl FnOnce()) -> Option<Output> {
+    ended(conf, test_of(&body), body)
+}
+
+fn ended(conf: &str, test: &str, body: impl FnOnce()) -> Option<Output> {
     if std::env::var_os("SIMCUDA_TEST_PROGRAM").is_some() {
         body();
         return None;
     }
     let folder = libraries()?;
     let mut program = Command::new(std::env::current_exe().unwrap());
-    program.args(["--exact", test_of(&body), "--nocapture", "--test-threads=1"]);
+    program.args(["--exact", test, "--nocapture", "--test-threads=1"]);
     program.env("SIMCUDA_TEST_PROGRAM", "1").env("SIMCUDA_CONF", conf);
     program.env("LD_LIBRARY_PATH", folder).env("RUST_BACKTRACE", "0");
     Some(program.output().unwrap())
 }
 
-/// Runs a test as a program, which must end well.
+/// The same of a program that starts CUDA first.
+pub(crate) fn run(conf: &str, body: impl FnOnce()) -> Option<Output> {
+    ended(conf, test_of(&body), || {
+        start();
+        body();
+    })
+}
+
+/// Runs a test as a program, which must end well. It starts CUDA first.
 pub(crate) fn passes(conf: &str, body: impl FnOnce()) {
     let test = test_of(&body);
-    let Some(output) = run(conf, body) else { return };
+    must_pass(test, run(conf, body));
+}
+
+/// The same of one that does not.
+pub(crate) fn passes_alone(conf: &str, body: impl FnOnce()) {
+    let test = test_of(&body);
+    must_pass(test, run_alone(conf, body));
+}
+
+fn must_pass(test: &str, output: Option<Output>) {
+    let Some(output) = output else { return };
     let said = String::from_utf8_lossy(&output.stdout);
     let complained = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{test}: {}\n{said}\n{complained}", output.status);

@@ -1,12 +1,12 @@
 //! A program over cudarc's safe layer, unchanged: contexts, streams, slices, a kernel.
 
-use crate::program::passes;
+use crate::program::passes_alone;
 use cudarc::driver::{CudaContext, LaunchConfig, PushKernelArg};
 use cudarc::nvrtc::Ptx;
 
 #[test]
 fn a_cudarc_program_runs() {
-    passes("backing:true,kernel_us:5", || {
+    passes_alone("backing:true,kernel_us:5", || {
         let context = CudaContext::new(0).unwrap();
         assert_eq!(context.compute_capability().unwrap(), (9, 0));
         let stream = context.new_stream().unwrap();

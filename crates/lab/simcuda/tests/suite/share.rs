@@ -1,8 +1,8 @@
 //! Memory given to others: file descriptors, pools, IPC handles.
 
 use crate::program::{
-    GRANULE, access, allocate, create, cu, event, map, passes, pool_properties, reserve, start,
-    use_device, used_bytes, word_at, zeroed,
+    GRANULE, access, allocate, create, cu, event, map, passes, passes_alone, pool_properties,
+    reserve, start, use_device, used_bytes, word_at, zeroed,
 };
 use cudarc::driver::sys::CUmemAllocationHandleType_enum as Shared;
 use std::ffi::c_void;
@@ -14,7 +14,6 @@ const POSIX_FD: Shared = Shared::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 #[test]
 fn a_descriptor_gives_the_same_memory_again() {
     passes("backing:true", || {
-        start();
         let (handle, address, mut number) = (create(GRANULE), reserve(2 * GRANULE), -1i32);
         cu!(cuMemExportToShareableHandle((&raw mut number).cast(), handle, POSIX_FD, 0));
         assert!(number > 2);
@@ -48,7 +47,6 @@ fn a_descriptor_gives_the_same_memory_again() {
 #[test]
 fn memory_of_one_device_is_mapped_for_another() {
     passes("backing:true,devices:2", || {
-        start();
         let (handle, number) = (create(2 * GRANULE), export(create(GRANULE)));
         use_device(1);
         let mut imported = 0;
@@ -76,7 +74,6 @@ fn memory_of_one_device_is_mapped_for_another() {
 #[test]
 fn memory_is_not_opened_to_a_device_that_cannot_reach_it() {
     passes("profile:mig,devices:2", || {
-        start();
         let (handle, mut can) = (create(GRANULE), 1);
         cu!(cuDeviceCanAccessPeer(&mut can, 1, 0));
         assert_eq!(can, 0);
@@ -135,7 +132,7 @@ fn answer(mut numbers: impl Read) {
 
 #[test]
 fn memory_of_another_process_is_the_same_memory() {
-    passes("backing:true", || {
+    passes_alone("backing:true", || {
         send_and_look();
     });
 }
@@ -144,7 +141,7 @@ fn memory_of_another_process_is_the_same_memory() {
 fn memory_of_two_processes_counts_once_on_a_device_that_they_share() {
     let folder = tempfile::tempdir().unwrap();
     let conf = format!("backing:true,shared:{}", folder.path().join("device").display());
-    passes(&conf, || {
+    passes_alone(&conf, || {
         send_and_look();
     });
 }
@@ -173,7 +170,6 @@ fn send_and_look() {
 #[test]
 fn a_pool_and_its_pointers_are_exported() {
     passes("", || {
-        start();
         let mut wanted = pool_properties();
         let (mut plain, mut pool, mut imported) = (null_mut(), null_mut(), null_mut());
         cu!(cuMemPoolCreate(&mut plain, &wanted));
@@ -202,7 +198,6 @@ fn a_pool_and_its_pointers_are_exported() {
 #[test]
 fn ipc_handles_are_counted() {
     passes("", || {
-        start();
         let address = allocate(4096);
         let (mut handle, mut opened) = (zeroed(), 0);
         cu!(cuIpcOpenMemHandle_v2(&mut opened, handle, 1) => CUDA_ERROR_INVALID_HANDLE);

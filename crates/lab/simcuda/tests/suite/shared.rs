@@ -1,6 +1,6 @@
 //! One device of several processes: what one holds, the others have not, until it ends.
 
-use crate::program::{GRANULE, MIB, cu, passes, properties, start, used_bytes};
+use crate::program::{GRANULE, MIB, cu, passes_alone, properties, start, used_bytes};
 use std::io::{Read, Write};
 
 /// Of the device in these tests.
@@ -27,7 +27,7 @@ fn two_processes_never_hold_more_than_there_is_and_a_killed_one_holds_nothing() 
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("device");
     let conf = format!("memory:{}MiB,shared:{}", GRANULES as usize * GRANULE / MIB, file.display());
-    passes(&conf, || {
+    passes_alone(&conf, || {
         let (mut reader, mut writer) = std::io::pipe().unwrap();
         // SAFETY: the driver is not in use yet; the child makes its own.
         let child = unsafe { libc::fork() };

@@ -1,6 +1,6 @@
 //! Streams and events: time, handles, two devices, default streams, callbacks.
 
-use crate::program::{control, cu, event, launch, passes, start, stream, use_device};
+use crate::program::{control, cu, event, launch, passes, stream, use_device};
 use cudarc::driver::sys;
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -11,7 +11,6 @@ const NO_TIMING: u32 = 2;
 #[test]
 fn time_passes_only_when_someone_waits() {
     passes("", || {
-        start();
         let (stream, before, after) = (stream(), event(0), event(0));
         cu!(cuEventRecord(before, stream));
         launch(stream, 3_000_000);
@@ -34,7 +33,6 @@ fn time_passes_only_when_someone_waits() {
 #[test]
 fn a_program_that_polls_comes_to_an_end() {
     passes("", || {
-        start();
         let (stream, event) = (stream(), event(NO_TIMING));
         launch(stream, 1_000_000_000);
         cu!(cuEventRecord(event, stream));
@@ -47,7 +45,6 @@ fn a_program_that_polls_comes_to_an_end() {
 #[test]
 fn handles_are_recycled_at_once_and_identities_never() {
     passes("stale_handles_end:false", || {
-        start();
         let (mut first_id, mut second_id) = (0, 0);
         let first = stream();
         cu!(cuStreamGetId(first, &mut first_id));
@@ -67,7 +64,6 @@ fn handles_are_recycled_at_once_and_identities_never() {
 #[test]
 fn a_handle_of_another_kind_is_refused() {
     passes("stale_handles_end:false", || {
-        start();
         let (stream, event) = (stream(), event(NO_TIMING));
         for nobody in [stream.cast::<c_void>(), null_mut(), 8 as *mut c_void, usize::MAX as _] {
             cu!(cuEventRecord(nobody.cast(), stream) => CUDA_ERROR_INVALID_HANDLE);
@@ -83,7 +79,6 @@ fn a_handle_of_another_kind_is_refused() {
 #[test]
 fn a_stream_of_one_device_waits_for_an_event_of_another() {
     passes("devices:2", || {
-        start();
         let (first, event) = (stream(), event(NO_TIMING));
         use_device(1);
         let second = stream();
@@ -101,7 +96,6 @@ fn a_stream_of_one_device_waits_for_an_event_of_another() {
 #[test]
 fn default_streams_are_two() {
     passes("", || {
-        start();
         let (legacy, own) = (1 as sys::CUstream, 2 as sys::CUstream);
         let id = |stream| {
             let mut id = 0;
@@ -131,7 +125,6 @@ fn host_functions_run_after_the_work_before_them() {
             // SAFETY: the test handed the place of a number in.
             unsafe { place.cast::<u64>().write(control("simcuda_now_ns", 0, 0)) };
         }
-        start();
         let stream = stream();
         let mut seen = 0u64;
         launch(stream, 700);
@@ -144,7 +137,6 @@ fn host_functions_run_after_the_work_before_them() {
 #[test]
 fn a_stream_remembers_how_it_was_made() {
     passes("", || {
-        start();
         let mut stream = null_mut();
         cu!(cuStreamCreateWithPriority(&mut stream, 1, -9));
         let (mut flags, mut priority, mut context) = (0, 0, null_mut());

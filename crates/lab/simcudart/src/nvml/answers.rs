@@ -9,9 +9,9 @@ use std::ffi::{c_char, c_int, c_uint, c_ulonglong};
 use super::records::{Memory, Memory2, PciInfo, Process1, Process2, Utilization};
 use super::session::{
     ARGUMENT_VERSION_MISMATCH, Device, INSUFFICIENT_SIZE, INVALID_ARGUMENT, NOT_SUPPORTED, Outcome,
-    UNKNOWN, answer, answer_text, count,
+    UNKNOWN, answer_text, count,
 };
-use crate::driver;
+use crate::driver::{self, Out};
 use crate::error;
 
 /// The driver that would serve CUDA 13.
@@ -35,8 +35,7 @@ pub fn address(place: c_int) -> [c_int; 3] {
 /// `GPU-` and the unique number, in groups.
 pub fn uuid(place: c_int) -> String {
     let mut bytes = [0; 16];
-    // SAFETY: the pointer is to a local.
-    unsafe { driver::simcuda_place_uuid(place, &raw mut bytes) };
+    driver::simcuda_place_uuid(place, &mut bytes);
     let mut text = String::from("GPU");
     for (at, byte) in bytes.iter().enumerate() {
         if matches!(at, 0 | 4 | 6 | 8 | 10) {
@@ -86,10 +85,9 @@ fn pci_info(place: c_int) -> PciInfo {
 macro_rules! questions {
     ($($name:ident -> $type:ty = $answer:expr;)*) => {
         nvml! {$(
-            fn $name(device: Device, to: *mut $type) {
+            fn $name(device: Device, to: Out<$type>) {
                 let answer_of: fn(c_int) -> $type = $answer;
-                // SAFETY: the caller passes room for the answer.
-                unsafe { answer(to, answer_of(device.place()?)) }
+                to.answer(answer_of(device.place()?))
             }
         )*}
     };
@@ -142,7 +140,7 @@ unanswered! {
 unsafe fn processes<T>(
     device: Device,
     room: *mut c_uint,
-    to: *mut T,
+    to: Out<T>,
     entry: impl FnOnce(c_uint, c_ulonglong) -> T,
 ) -> Outcome {
     // SAFETY: the caller passes a number or null.
@@ -152,17 +150,14 @@ unsafe fn processes<T>(
     if *room > had {
         return Err(INSUFFICIENT_SIZE);
     }
-    // SAFETY: the caller passes room for at least one entry, as it states.
-    if used > 0 { unsafe { answer(to, entry(std::process::id(), used)) } } else { Ok(()) }
+    if used > 0 { to.answer(entry(std::process::id(), used)) } else { Ok(()) }
 }
 
 /// Tells the newest CUDA that the driver serves.
-unsafe fn cuda_version(to: *mut c_int) -> Outcome {
-    let mut version = 0;
-    // SAFETY: the pointer is to a local.
-    match unsafe { driver::cuDriverGetVersion(&raw mut version) } {
-        // SAFETY: the caller passes room for a number.
-        error::SUCCESS => unsafe { answer(to, version) },
+fn cuda_version(to: Out<c_int>) -> Outcome {
+    match driver::cuDriverGetVersion(to) {
+        error::SUCCESS => Ok(()),
+        error::INVALID_VALUE => Err(INVALID_ARGUMENT),
         _ => Err(UNKNOWN),
     }
 }
@@ -198,45 +193,40 @@ nvml! {
     }
 
     /// Tells a temperature; the sensor is the device's own.
-    fn nvmlDeviceGetTemperature(device: Device, _sensor: c_int, to: *mut c_uint) {
+    fn nvmlDeviceGetTemperature(device: Device, _sensor: c_int, to: Out<c_uint>) {
         device.place()?;
-        // SAFETY: the caller passes room for a number.
-        unsafe { answer(to, 30) }
+        to.answer(30)
     }
 
     /// Tells a clock in megahertz.
-    fn nvmlDeviceGetClockInfo(device: Device, kind: c_int, to: *mut c_uint) {
+    fn nvmlDeviceGetClockInfo(device: Device, kind: c_int, to: Out<c_uint>) {
         const MEMORY: c_int = 2;
         let khz = attribute(if kind == MEMORY { 36 } else { 13 }, device.place()?).unsigned_abs();
-        // SAFETY: the caller passes room for a number.
-        unsafe { answer(to, khz / 1000) }
+        to.answer(khz / 1000)
     }
 
     /// Tells the compute capability.
-    fn nvmlDeviceGetCudaComputeCapability(device: Device, major: *mut c_int, minor: *mut c_int) {
+    fn nvmlDeviceGetCudaComputeCapability(device: Device, major: Out<c_int>, minor: Out<c_int>) {
         let place = device.place()?;
-        // SAFETY: the caller passes room for a number.
-        unsafe { answer(major, attribute(75, place)) }?;
-        // SAFETY: the same.
-        unsafe { answer(minor, attribute(76, place)) }
+        major.answer(attribute(75, place))?;
+        minor.answer(attribute(76, place))
     }
 
     /// Tells whether two devices reach each other: 0 when they do, 2 when not.
-    fn nvmlDeviceGetP2PStatus(device: Device, peer: Device, _index: c_int, to: *mut c_int) {
+    fn nvmlDeviceGetP2PStatus(device: Device, peer: Device, _index: c_int, to: Out<c_int>) {
         let is_same = device.place()? == peer.place()?;
-        // SAFETY: the caller passes room for a status.
-        unsafe { answer(to, if is_same { 2 } else { 0 }) }
+        to.answer(if is_same { 2 } else { 0 })
     }
 
     /// Lists the processes that use a device.
-    fn nvmlDeviceGetComputeRunningProcesses(device: Device, room: *mut c_uint, to: *mut Process1) {
+    fn nvmlDeviceGetComputeRunningProcesses(device: Device, room: *mut c_uint, to: Out<Process1>) {
         // SAFETY: the caller passes as much room as it states.
         unsafe { processes(device, room, to, |pid, used| Process1 { pid, used }) }
     }
 
     /// The same with the parts of a divided device.
     fn nvmlDeviceGetComputeRunningProcesses_v2(
-        device: Device, room: *mut c_uint, to: *mut Process2
+        device: Device, room: *mut c_uint, to: Out<Process2>
     ) {
         // SAFETY: the caller passes as much room as it states.
         unsafe { processes(device, room, to, undivided) }
@@ -244,23 +234,17 @@ nvml! {
 
     /// The same; versions 2 and 3 are alike.
     fn nvmlDeviceGetComputeRunningProcesses_v3(
-        device: Device, room: *mut c_uint, to: *mut Process2
+        device: Device, room: *mut c_uint, to: Out<Process2>
     ) {
         // SAFETY: the caller passes as much room as it states.
         unsafe { processes(device, room, to, undivided) }
     }
 
     /// Tells the newest CUDA that the driver serves.
-    fn nvmlSystemGetCudaDriverVersion_v2(to: *mut c_int) {
-        // SAFETY: the caller passes room for a number.
-        unsafe { cuda_version(to) }
-    }
+    fn nvmlSystemGetCudaDriverVersion_v2(to: Out<c_int>) { cuda_version(to) }
 
     /// The same.
-    fn nvmlSystemGetCudaDriverVersion(to: *mut c_int) {
-        // SAFETY: the caller passes room for a number.
-        unsafe { cuda_version(to) }
-    }
+    fn nvmlSystemGetCudaDriverVersion(to: Out<c_int>) { cuda_version(to) }
 
     /// Tells the driver's version.
     fn nvmlSystemGetDriverVersion(to: *mut c_char, room: c_uint) {

@@ -3,37 +3,34 @@
 use std::ffi::{CStr, c_char, c_int, c_uint};
 
 use super::answers;
-use super::session::{Device, INVALID_ARGUMENT, NOT_FOUND, Outcome, answer, count};
+use super::session::{Device, INVALID_ARGUMENT, NOT_FOUND, Outcome, count};
+use crate::driver::Out;
 
 nvml! {
     /// Tells how many devices there are.
-    fn nvmlDeviceGetCount_v2(to: *mut c_uint) {
-        // SAFETY: the caller passes room for a number.
-        unsafe { answer(to, count()?.unsigned_abs()) }
+    fn nvmlDeviceGetCount_v2(to: Out<c_uint>) {
+        to.answer(count()?.unsigned_abs())
     }
 
     /// Finds a device by its number.
-    fn nvmlDeviceGetHandleByIndex_v2(index: c_uint, to: *mut Device) {
+    fn nvmlDeviceGetHandleByIndex_v2(index: c_uint, to: Out<Device>) {
         let count = count()?;
         let place = c_int::try_from(index).ok().filter(|place| *place < count);
-        // SAFETY: the caller passes room for a handle.
-        unsafe { answer(to, Device::of(place.ok_or(INVALID_ARGUMENT)?)) }
+        to.answer(Device::of(place.ok_or(INVALID_ARGUMENT)?))
     }
 
     /// Finds a device by its address on the bus, with or without leading zeros of the domain.
-    fn nvmlDeviceGetHandleByPciBusId_v2(id: *const c_char, to: *mut Device) {
+    fn nvmlDeviceGetHandleByPciBusId_v2(id: *const c_char, to: Out<Device>) {
         // SAFETY: the caller passes a string.
         let found = unsafe { find(id, answers::address, parse_place) }?;
-        // SAFETY: the caller passes room for a handle.
-        unsafe { answer(to, found) }
+        to.answer(found)
     }
 
     /// Finds a device by its unique name.
-    fn nvmlDeviceGetHandleByUUID(id: *const c_char, to: *mut Device) {
+    fn nvmlDeviceGetHandleByUUID(id: *const c_char, to: Out<Device>) {
         // SAFETY: the caller passes a string.
         let found = unsafe { find(id, answers::uuid, |text| Some(text.to_owned())) }?;
-        // SAFETY: the caller passes room for a handle.
-        unsafe { answer(to, found) }
+        to.answer(found)
     }
 }
 

@@ -6,7 +6,7 @@
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::driver;
+use crate::driver::{self, Out};
 
 /// A result of NVML.
 pub(super) type Return = c_int;
@@ -101,18 +101,11 @@ pub(super) fn finish(body: impl FnOnce() -> Outcome) -> Return {
     body().err().unwrap_or(SUCCESS)
 }
 
-/// Writes an answer where the caller wants it; null is refused.
-///
-/// # Safety
-///
-/// The pointer is null, or there is room for the answer.
-pub(super) unsafe fn answer<T>(to: *mut T, value: T) -> Outcome {
-    if to.is_null() {
-        return Err(INVALID_ARGUMENT);
+impl<T> Out<T> {
+    /// Writes an answer of NVML; null is refused.
+    pub(super) fn answer(self, value: T) -> Outcome {
+        self.write(value).ok_or(INVALID_ARGUMENT)
     }
-    // SAFETY: the caller passes room for the answer.
-    unsafe { to.write(value) };
-    Ok(())
 }
 
 /// Writes a text with its final zero, if there is room.

@@ -49,7 +49,3 @@ class Async(unittest.TestCase):
     def test_what_is_copied_in_comes_back(self):
         host = torch.arange(100_000)
         self.assertTrue(torch.equal(host.cuda().cpu(), host))
-
-
-if __name__ == "__main__":
-    unittest.main()

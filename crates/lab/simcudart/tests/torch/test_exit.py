@@ -108,7 +108,3 @@ torch.cuda.synchronize()
         run = self.run_program(program, "")
         self.assertEqual(run.returncode, 1)
         self.assertRegex(run.stderr, "CUDA error: (an illegal memory access|unspecified launch)")
-
-
-if __name__ == "__main__":
-    unittest.main()

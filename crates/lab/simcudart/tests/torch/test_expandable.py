@@ -61,7 +61,3 @@ class Expandable(unittest.TestCase):
             model(rows)
         graph.replay()
         torch.cuda.synchronize()
-
-
-if __name__ == "__main__":
-    unittest.main()

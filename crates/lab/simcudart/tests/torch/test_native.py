@@ -366,7 +366,3 @@ class Processes(OnDevice):
         self.assertEqual(run.returncode, 0, run.stderr)
         ranks = re.findall(r"rank (\d) of 2: (\d+) reductions", run.stdout)
         self.assertEqual(sorted(ranks), [("0", "1"), ("1", "1")], run.stdout)
-
-
-if __name__ == "__main__":
-    unittest.main()

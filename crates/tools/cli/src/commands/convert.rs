@@ -15,7 +15,7 @@ use drystone_trace::model::Trace;
 use drystone_trace::replay;
 use drystone_trace::snapshot::{Action, Snapshot};
 
-use super::ended::Ended;
+use super::each_file::Ended;
 use crate::args::DeviceArgs;
 use crate::candidates::{self, Device};
 use crate::input::{self, Input};

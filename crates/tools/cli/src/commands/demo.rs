@@ -10,8 +10,7 @@ use anyhow::{Result, anyhow};
 use drystone_models::{Candidate, DRYSTONE_VMM, TORCH_EXPANDABLE, TORCH_NATIVE};
 use drystone_trace::model::Trace;
 
-use super::each_file::{self, Tables};
-use super::ended::Ended;
+use super::each_file::{self, Ended, Tables};
 use crate::args::{
     Capacity, Costs, Files, GapsArg, Kernels, Profile, Quirks, Time, parse_capacity,
 };

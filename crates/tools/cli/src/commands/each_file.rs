@@ -5,7 +5,6 @@
 
 use anyhow::Result;
 
-use super::ended::Ended;
 use crate::args::Files;
 use crate::input::{self, Input};
 use crate::jobs::{self, Progress};
@@ -65,6 +64,17 @@ impl Tables<'_> {
 fn tell(errors: &mut Vec<Failed>, message: String) {
     output::complain(&message);
     errors.push(Failed { message });
+}
+
+/// How a command ended, apart from errors that end it at once. Its number is the exit code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// All files were used; nothing ran out of memory.
+    Well,
+    /// All files were used; an allocator ran out of memory.
+    OutOfMemory,
+    /// A file could not be used; the others were.
+    BadInput,
 }
 
 /// How a command with these errors ended.

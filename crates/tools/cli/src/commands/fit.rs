@@ -5,8 +5,7 @@ use drystone_models::Candidate;
 use drystone_trace::metrics::Summary;
 use drystone_trace::model::Trace;
 
-use super::each_file::{self, Tables};
-use super::ended::Ended;
+use super::each_file::{self, Ended, Tables};
 use crate::args::{Files, Profile, Quirks};
 use crate::candidates::{self, Device};
 use crate::input::{self, Input};

@@ -10,7 +10,7 @@ use drystone_models::generators::{Extent, GENERATORS, Generator};
 use drystone_trace::codec::csv;
 use drystone_trace::metrics::Summary;
 
-use super::ended::Ended;
+use super::each_file::Ended;
 use crate::output::{self, Pending};
 use crate::table::Table;
 use crate::units::{bytes, count, round_bytes};

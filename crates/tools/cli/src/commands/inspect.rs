@@ -4,8 +4,7 @@ use anyhow::Result;
 use drystone_trace::metrics::{Share, SizeClass, Summary};
 use drystone_trace::model::Trace;
 
-use super::each_file::{self, Tables};
-use super::ended::Ended;
+use super::each_file::{self, Ended, Tables};
 use crate::args::Files;
 use crate::input::{self, Input};
 use crate::jobs::Progress;

@@ -7,8 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use drystone_models::{DRYSTONE_VMM, TORCH_ASYNC, TORCH_EXPANDABLE, TORCH_NATIVE};
 
-use super::each_file::{self, Tables};
-use super::ended::Ended;
+use super::each_file::{self, Ended, Tables};
 use crate::args::{Costs, Files, GapsArg, Kernels, Quirks};
 use crate::candidates;
 use crate::input::{self, Input};

@@ -12,8 +12,7 @@ mod replayed;
 
 use anyhow::Result;
 
-use super::each_file::{self, Tables};
-use super::ended::Ended;
+use super::each_file::{self, Ended, Tables};
 use crate::args::Files;
 use crate::input::{self, Input};
 use crate::jobs::Progress;

@@ -65,30 +65,14 @@ fn trace(report: &TraceReport) -> Value {
     })
 }
 
+/// As in the JSON report, with what only the page shows.
 fn run(run: &Run) -> Value {
-    let metrics = &run.metrics;
-    json!({
-        "allocator": run.allocator,
-        "configuration": run.configuration,
-        "label": run.label(),
-        "peak_reserved_bytes": metrics.peak_reserved_bytes,
-        "peak_allocated_bytes": metrics.peak_allocated_bytes,
-        "reserved_per_requested": run.reserved_per_requested,
-        "driver_calls": metrics.driver_calls,
-        "steady_driver_calls": metrics.steady_driver_calls,
-        "driver_time_us": metrics.driver_time_us,
-        "steady_driver_time_us": metrics.steady_driver_time_us,
-        "per_malloc": metrics.per_malloc,
-        "device_time": metrics.device_time,
-        "makespan_over_ideal": run.makespan_over_ideal,
-        "cpu_ns_per_operation": metrics.cpu_ns_per_operation,
-        "out_of_memory_events": metrics.out_of_memory_events,
-        "remaps": metrics.remaps,
-        "convergence": metrics.convergence,
-        "peak_event": run.peak_event,
-        "curve": curve(&run.curve),
-        "layout": run.layout.as_ref().map(layout),
-    })
+    let mut told = json!(run);
+    told["label"] = json!(run.label());
+    told["remaps"] = json!(run.metrics.remaps);
+    told["curve"] = curve(&run.curve);
+    told["layout"] = json!(run.layout.as_ref().map(layout));
+    told
 }
 
 fn curve(curve: &Curve) -> Value {

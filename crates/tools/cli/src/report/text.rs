@@ -9,18 +9,20 @@ use crate::runs::{Run, TraceReport};
 use crate::table::Table;
 use crate::units::{bytes, count, duration_us, ratio};
 
-/// Column heads of the table of runs.
-const HEADS: [&str; 10] = [
-    "allocator",
-    "reserved",
-    "res/req",
-    "allocated",
-    "calls",
-    "steady calls",
-    "driver time",
-    "steady time",
-    "ns/op",
-    "OOM",
+/// What a column is called, and what it says of a run.
+type Column = (&'static str, fn(&Run) -> String);
+
+const COLUMNS: [Column; 10] = [
+    ("allocator", Run::label),
+    ("reserved", |run| bytes(run.metrics.peak_reserved_bytes)),
+    ("res/req", |run| run.reserved_per_requested.map_or("-".into(), ratio)),
+    ("allocated", |run| bytes(run.metrics.peak_allocated_bytes)),
+    ("calls", |run| count(run.metrics.driver_calls)),
+    ("steady calls", |run| count(run.metrics.steady_driver_calls)),
+    ("driver time", |run| duration_us(run.metrics.driver_time_us)),
+    ("steady time", |run| duration_us(run.metrics.steady_driver_time_us)),
+    ("ns/op", |run| nanoseconds(run.metrics.cpu_ns_per_operation)),
+    ("OOM", |run| count(run.metrics.out_of_memory_events)),
 ];
 
 /// Column heads of the table of time: how the program fared, and what single requests cost.
@@ -43,9 +45,9 @@ pub fn trace(report: &TraceReport) -> String {
         bytes(summary.peak_requested_bytes),
         bytes(report.capacity_bytes),
     );
-    let mut table = Table::new(&HEADS);
+    let mut table = Table::new(&COLUMNS.map(|(head, _)| head));
     for run in &report.runs {
-        table.row(cells(run));
+        table.row(COLUMNS.map(|(_, cell)| cell(run)).into());
     }
     text.push_str(&table.render("  "));
     text.push_str(&convergence(report));
@@ -60,20 +62,8 @@ pub fn trace(report: &TraceReport) -> String {
     text
 }
 
-fn cells(run: &Run) -> Vec<String> {
-    let metrics = &run.metrics;
-    vec![
-        run.label(),
-        bytes(metrics.peak_reserved_bytes),
-        run.reserved_per_requested.map_or("-".into(), ratio),
-        bytes(metrics.peak_allocated_bytes),
-        count(metrics.driver_calls),
-        count(metrics.steady_driver_calls),
-        duration_us(metrics.driver_time_us),
-        duration_us(metrics.steady_driver_time_us),
-        metrics.cpu_ns_per_operation.map_or("-".into(), |ns| format!("{ns:.1}")),
-        count(metrics.out_of_memory_events),
-    ]
+fn nanoseconds(per_operation: Option<f64>) -> String {
+    per_operation.map_or("-".into(), |ns| format!("{ns:.1}"))
 }
 
 /// How the program fared, where its kernels were modelled, and what single requests have cost.
@@ -165,36 +155,28 @@ fn convergence(report: &TraceReport) -> String {
 /// less, and rows over different traces could not be compared.
 pub fn overall<'a>(reports: &'a [TraceReport]) -> String {
     let Some(first) = reports.first() else { return String::new() };
-    let heads = [
-        "allocator",
-        "res/req mean",
-        "worst",
-        "ns/op mean",
-        "calls",
-        "steady calls",
-        "driver time",
-        "/ideal mean",
-        "waits",
-        "OOM",
-    ];
+    let heads = "allocator|res/req mean|worst|ns/op mean|calls|steady calls|driver time|\
+        /ideal mean|waits|OOM";
+    let heads: Vec<_> = heads.split('|').collect();
     let mut table = Table::new(&heads);
     let is_served = |report: &&TraceReport| !report.ran_out_of_memory();
     for (index, label) in first.runs.iter().map(Run::label).enumerate() {
         let run = |report: &'a TraceReport| report.runs.get(index);
         let served: Vec<&Run> = reports.iter().filter(is_served).filter_map(run).collect();
         let runs: Vec<&Run> = reports.iter().filter_map(run).collect();
-        let ratios: Vec<f64> = served.iter().filter_map(|run| run.reserved_per_requested).collect();
-        let times: Vec<f64> =
-            served.iter().filter_map(|run| run.metrics.cpu_ns_per_operation).collect();
-        let over_ideal: Vec<f64> =
-            served.iter().filter_map(|run| run.makespan_over_ideal).collect();
+        let of = |pick: fn(&Run) -> Option<f64>| -> Vec<f64> {
+            served.iter().filter_map(|run| pick(run)).collect()
+        };
+        let ratios = of(|run| run.reserved_per_requested);
+        let times = of(|run| run.metrics.cpu_ns_per_operation);
+        let over_ideal = of(|run| run.makespan_over_ideal);
         let worst = ratios.iter().copied().reduce(f64::max);
         let sum = |pick: fn(&Run) -> u64| count(runs.iter().map(|run| pick(run)).sum());
         table.row(vec![
             label,
             geometric_mean(&ratios).map_or("-".into(), ratio),
             worst.map_or("-".into(), ratio),
-            geometric_mean(&times).map_or("-".into(), |ns| format!("{ns:.1}")),
+            nanoseconds(geometric_mean(&times)),
             sum(|run| run.metrics.driver_calls),
             sum(|run| run.metrics.steady_driver_calls),
             duration_us(runs.iter().map(|run| run.metrics.driver_time_us).sum()),

@@ -8,6 +8,7 @@
 use super::{Holders, Object, VirtualMemory, is_granular};
 use crate::memory::piece::{Physical, Piece};
 use crate::memory::supply::Supply;
+use crate::refuse::refuse;
 use crate::shared_file::SharedFile;
 use drystone_driver::{Descriptor, ErrorCode, Handle};
 use std::os::fd::{AsFd, AsRawFd};
@@ -37,9 +38,7 @@ impl VirtualMemory {
         handle: Handle,
     ) -> Result<Descriptor, ErrorCode> {
         // No public source says that what was imported can be exported again.
-        if self.exports.imported.contains(&handle.0) {
-            return Err(ErrorCode::NotSupported);
-        }
+        refuse(ErrorCode::NotSupported, self.exports.imported.contains(&handle.0))?;
         let file = self.file_of(handle)?;
         let descriptor = file.give().map_err(|_| OPERATING_SYSTEM)?;
         let physical = self.exports.by_file.get(&file.identity());
@@ -60,9 +59,7 @@ impl VirtualMemory {
         descriptor: &Descriptor,
     ) -> Result<Handle, ErrorCode> {
         let file = SharedFile::of(descriptor.as_fd()).map_err(|_| ErrorCode::InvalidValue)?;
-        if file.ordinal() != self.ordinal {
-            return Err(ErrorCode::NotSupported);
-        }
+        refuse(ErrorCode::NotSupported, file.ordinal() != self.ordinal)?;
         let identity = file.identity();
         let known = self.exports.by_file.get(&identity).copied();
         let physical = match known {

@@ -6,6 +6,7 @@
 
 use super::{Holders, Object, VirtualMemory, is_granular};
 use crate::memory::supply::Supply;
+use crate::refuse::refuse;
 use drystone_driver::{ErrorCode, Handle};
 
 impl VirtualMemory {
@@ -47,9 +48,7 @@ impl VirtualMemory {
         supply: &mut Supply,
         bytes: u64,
     ) -> Result<Handle, ErrorCode> {
-        if bytes == 0 || !is_granular(bytes) {
-            return Err(ErrorCode::InvalidValue);
-        }
+        refuse(ErrorCode::InvalidValue, bytes == 0 || !is_granular(bytes))?;
         let physical = supply.number(bytes)?;
         self.objects
             .insert(physical, Object { bytes, handles: 1, mappings: 0, file: None, holders });
