@@ -95,6 +95,8 @@ fn what_others_made_backs_a_request_before_anything_is_created() {
     assert_eq!(adopted(&[32, 64], 40), (64, 0), "the rest is free beside it");
     assert_eq!(adopted(&[4, 64, 32], 100), (100, 0));
     assert_eq!(adopted(&[64, 1], 1), (1, 0), "the least that does");
+    assert_eq!(adopted(&[16, 64], 20), (64, 0), "one that does for all");
+    assert_eq!(adopted(&[16, 18], 20), (34, 0), "one that does for the rest");
     let (taken, created) = adopted(&[32], 96);
     assert!(taken + created >= 96 && created > 0);
 }
