@@ -86,8 +86,9 @@ impl<'a> Giving<'a> {
         if since.is_none() {
             trim.claim_aliases();
         }
-        // Last, since the driver may have refused to release these: nothing waits behind them.
-        if since.is_none() && trim.steps.is_empty() {
+        // Nothing has used these since they back nothing. Last, since the driver may have refused
+        // to release them: nothing waits behind them.
+        if trim.steps.is_empty() {
             trim.heap.vm.plan_idle_release(Some(bytes), &mut trim.steps);
         }
         (!trim.steps.is_empty()).then(|| trim.into_plan())

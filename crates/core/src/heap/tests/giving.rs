@@ -112,3 +112,13 @@ fn no_more_is_adopted_than_the_limit_leaves_room_for_and_nothing_of_no_size() {
     }
     heap.check().unwrap();
 }
+
+/// Nothing is used of it, whenever it came.
+#[test]
+fn what_backs_nothing_goes_with_what_was_not_used_for_long() {
+    let (mut heap, stream, _blocks) = free_blocks(&[4]);
+    let then = Giving::of(&mut heap).points();
+    pass(&mut heap, stream);
+    assert_eq!(Giving::of(&mut heap).adopt([8 * GRANULE, GRANULE]).len(), 2);
+    assert_eq!(give(&mut heap, u64::MAX, Some(&then)), 9 * GRANULE);
+}
