@@ -234,9 +234,11 @@ fn a_forked_child_keeps_none_of_what_was_given() {
     drop(second.allocate(900).unwrap());
     // SAFETY: the child does nothing.
     let child = unsafe { libc::fork() };
-    while child == 0 {
-        // SAFETY: waits.
-        unsafe { libc::pause() };
+    if child == 0 {
+        loop {
+            // SAFETY: waits.
+            unsafe { libc::pause() };
+        }
     }
     // What it has until it has closed that.
     std::thread::sleep(Duration::from_millis(50));
