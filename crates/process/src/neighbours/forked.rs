@@ -13,17 +13,6 @@ use super::Table;
 /// Those whose descriptors a child closes.
 static TABLES: Mutex<Vec<&'static Table>> = Mutex::new(Vec::new());
 
-/// Closes this one's descriptors in children from now on.
-pub(super) fn watch(table: &'static Table) {
-    let mut tables = TABLES.lock();
-    if tables.is_empty() {
-        // SAFETY: the handler waits for nothing and allocates nothing. Without it children keep
-        // what they have.
-        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
-    }
-    tables.push(table);
-}
-
 unsafe extern "C" fn in_child() {
     // Their numbers stay taken: whoever drops one later closes nothing of the child's own.
     // SAFETY: the path is a C string.
@@ -43,6 +32,17 @@ unsafe extern "C" fn in_child() {
 }
 
 impl Table {
+    /// Its descriptors are closed in children from now on.
+    pub(super) fn close_in_children(&'static self) {
+        let mut tables = TABLES.lock();
+        if tables.is_empty() {
+            // SAFETY: the handler waits for nothing and allocates nothing. Without it children
+            // keep what they have.
+            unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+        }
+        tables.push(self);
+    }
+
     /// Calls for each descriptor that leads to memory, and for the inbox, which keeps what is in
     /// there.
     fn each_descriptor(&self, call: impl Fn(RawFd)) {

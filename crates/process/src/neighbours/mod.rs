@@ -130,7 +130,7 @@ impl Table {
     /// Serves an allocator's device from now on.
     pub(crate) fn begin(&'static self, allocator: &Allocator) {
         if self.allocator.set(allocator.clone()).is_ok() {
-            forked::watch(self);
+            self.close_in_children();
             allocator.set_neighbours(self);
         }
     }
