@@ -31,25 +31,25 @@ impl NewPhysical {
     }
 }
 
+/// Names a handle of so many bytes that another process made. It backs nothing. `None` if that is
+/// no size of a handle.
+pub(crate) fn adopt(table: &mut PageTable, bytes: u64) -> Option<GranuleId> {
+    let granules = u16::try_from(bytes / table.granule_bytes).ok()?;
+    if granules == 0 || !bytes.is_multiple_of(table.granule_bytes) {
+        return None;
+    }
+    let granule = table.granules.name(granules);
+    table.granules.set_idle(granule);
+    Some(granule)
+}
+
+/// The size of a handle of the device's memory that nobody else knows.
+pub(crate) fn loose_bytes(table: &PageTable, granule: GranuleId) -> Option<u64> {
+    let is_known = table.granules.is_shared(granule) || table.granules.is_on_host(granule);
+    (!is_known).then(|| table.handle_bytes(granule))
+}
+
 impl PageTable {
-    /// Names a handle of so many bytes that another process made. It backs nothing. `None` if that
-    /// is no size of a handle.
-    pub(crate) fn adopt(&mut self, bytes: u64) -> Option<GranuleId> {
-        let granules = u16::try_from(bytes / self.granule_bytes).ok()?;
-        if granules == 0 || !bytes.is_multiple_of(self.granule_bytes) {
-            return None;
-        }
-        let granule = self.granules.name(granules);
-        self.granules.set_idle(granule);
-        Some(granule)
-    }
-
-    /// The size of a handle of the device's memory that nobody else knows.
-    pub(crate) fn loose_bytes(&self, granule: GranuleId) -> Option<u64> {
-        let is_known = self.granules.is_shared(granule) || self.granules.is_on_host(granule);
-        (!is_known).then(|| self.handle_bytes(granule))
-    }
-
     /// What a growth by so many bytes takes, in new handles of at most so many granules: handles
     /// that back nothing, then new ones. In place of new ones it may take a handle that backs
     /// nothing and reaches beyond by so many bytes.
