@@ -12,6 +12,7 @@ use crate::headroom::Look;
 use crate::id::GranuleId;
 use crate::plan::{Plan, Step};
 use crate::state_machine::StateMachine as _;
+use crate::vm::physical;
 
 /// How many ranges one plan gives back at most: the program's hits wait for the heap's lock
 /// meanwhile, some 10 us.
@@ -46,7 +47,7 @@ impl<'a> Giving<'a> {
         let Heap { vm, stats, headroom, .. } = self.heap;
         let taken = sizes.into_iter().map_while(|bytes| {
             headroom.check(stats, bytes, Look::Past).ok()?;
-            let granule = vm.adopt(bytes)?;
+            let granule = physical::adopt(vm, bytes)?;
             stats.all.reserved_bytes.add(bytes);
             Some(granule)
         });
@@ -61,7 +62,9 @@ impl<'a> Giving<'a> {
             Step::Release { granule } => Some(granule),
             _ => None,
         });
-        released.filter_map(|granule| Some((granule, vm.loose_bytes(granule)?))).collect()
+        released
+            .filter_map(|granule| Some((granule, physical::loose_bytes(vm, granule)?)))
+            .collect()
     }
 
     /// Plans to give back so many bytes, of what has been free since some points. `None` if there
@@ -86,8 +89,9 @@ impl<'a> Giving<'a> {
         if since.is_none() {
             trim.claim_aliases();
         }
-        // Last, since the driver may have refused to release these: nothing waits behind them.
-        if since.is_none() && trim.steps.is_empty() {
+        // Nothing has used these since they back nothing. Last, since the driver may have refused
+        // to release them: nothing waits behind them.
+        if trim.steps.is_empty() {
             trim.heap.vm.plan_idle_release(Some(bytes), &mut trim.steps);
         }
         (!trim.steps.is_empty()).then(|| trim.into_plan())

@@ -159,6 +159,8 @@ impl Heap {
                 let point = GrowthPoint { bytes: new.bytes, ..point };
                 Some(self.plan_growth(Some(request), point, new))
             }
+            // Where addresses are refused, what is free serves first.
+            None if self.headroom.room == Room::Needed => None,
             None => self.plan_reservation(request, false).ok(),
         }
     }

@@ -31,62 +31,64 @@ impl NewPhysical {
     }
 }
 
+/// Names a handle of so many bytes that another process made. It backs nothing. `None` if that is
+/// no size of a handle.
+pub(crate) fn adopt(table: &mut PageTable, bytes: u64) -> Option<GranuleId> {
+    let granules = u16::try_from(bytes / table.granule_bytes).ok()?;
+    if granules == 0 || !bytes.is_multiple_of(table.granule_bytes) {
+        return None;
+    }
+    let granule = table.granules.name(granules);
+    table.granules.set_idle(granule);
+    Some(granule)
+}
+
+/// The size of a handle of the device's memory that nobody else knows.
+pub(crate) fn loose_bytes(table: &PageTable, granule: GranuleId) -> Option<u64> {
+    let is_known = table.granules.is_shared(granule) || table.granules.is_on_host(granule);
+    (!is_known).then(|| table.handle_bytes(granule))
+}
+
 impl PageTable {
-    /// Names a handle of so many bytes that another process made. It backs nothing. `None` if that
-    /// is no size of a handle.
-    pub(crate) fn adopt(&mut self, bytes: u64) -> Option<GranuleId> {
-        let granules = u16::try_from(bytes / self.granule_bytes).ok()?;
-        if granules == 0 || !bytes.is_multiple_of(self.granule_bytes) {
-            return None;
-        }
-        let granule = self.granules.name(granules);
-        self.granules.set_idle(granule);
-        Some(granule)
-    }
-
-    /// The size of a handle of the device's memory that nobody else knows.
-    pub(crate) fn loose_bytes(&self, granule: GranuleId) -> Option<u64> {
-        let is_known = self.granules.is_shared(granule) || self.granules.is_on_host(granule);
-        (!is_known).then(|| self.handle_bytes(granule))
-    }
-
     /// What a growth by so many bytes takes, in new handles of at most so many granules: handles
     /// that back nothing, then new ones. In place of new ones it may take a handle that backs
     /// nothing and reaches beyond by so many bytes.
     pub(crate) fn new_physical(&self, bytes: u64, beyond_bytes: u64, most: u16) -> NewPhysical {
-        let new = self.new_physical_of(bytes, most);
-        match self.idle_handle_above(new.created_bytes, beyond_bytes) {
-            Some(handle) => self.new_physical_of(bytes + handle - new.created_bytes, most),
-            None => new,
-        }
-    }
-
-    /// What a growth by just so many bytes takes.
-    fn new_physical_of(&self, bytes: u64, most: u16) -> NewPhysical {
         assert!(bytes.is_multiple_of(self.granule_bytes), "new memory is not of whole granules");
-        let missing = (bytes / self.granule_bytes) as usize;
-        let mut new = NewPhysical { bytes, idle: Vec::new(), missing, created_bytes: 0, most };
+        let granules_of = |id| self.granules.handle(id).len();
+        let mut missing = (bytes / self.granule_bytes) as usize;
         let mut idle: Vec<GranuleId> = self.granules.idle().collect();
         // The largest first: they leave the least over.
-        idle.sort_by_cached_key(|&id| Reverse(self.granules.handle(id).len()));
-        for id in idle {
-            let granules = self.granules.handle(id).len();
-            if granules <= new.missing {
-                new.missing -= granules;
-                new.idle.push(id);
+        idle.sort_by_cached_key(|&id| Reverse(granules_of(id)));
+        // The smallest of those that are too large.
+        let mut above = None;
+        idle.retain(|&id| {
+            let is_taken = granules_of(id) <= missing;
+            if is_taken {
+                missing -= granules_of(id);
+            } else {
+                above = Some(id);
             }
+            is_taken
+        });
+        let mut over = 0;
+        let over_most = beyond_bytes / self.granule_bytes;
+        let is_near =
+            |&id: &GranuleId| missing > 0 && (granules_of(id) - missing) as u64 <= over_most;
+        if let Some(above) = above.filter(is_near) {
+            over = granules_of(above) - missing;
+            missing = 0;
+            // It may do for some of the others, too.
+            idle.retain(|&id| {
+                let is_needed = granules_of(id) > over;
+                over -= if is_needed { 0 } else { granules_of(id) };
+                is_needed
+            });
+            idle.push(above);
         }
-        new.created_bytes = new.missing as u64 * self.granule_bytes;
-        new
-    }
-
-    /// Size of the smallest handle that backs nothing and is larger than so many bytes, but not by
-    /// more than may lie beyond them.
-    fn idle_handle_above(&self, bytes: u64, beyond_bytes: u64) -> Option<u64> {
-        let sizes = self.granules.idle().map(|id| self.handle_bytes(id));
-        let larger = sizes.filter(|&size| size > bytes);
-        let most = bytes.saturating_add(beyond_bytes);
-        larger.min().filter(|&size| bytes > 0 && size <= most)
+        let bytes = bytes + over as u64 * self.granule_bytes;
+        let created_bytes = missing as u64 * self.granule_bytes;
+        NewPhysical { bytes, idle, missing, created_bytes, most }
     }
 
     /// Names new handles for the granules that are missing, as few as hold them.

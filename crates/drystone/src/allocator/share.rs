@@ -39,6 +39,16 @@ impl Allocator {
         self.engine.export(address)
     }
 
+    /// Calls for each descriptor that this allocator keeps: those of memory that other processes
+    /// know, and of memory that they gave. A forked child has all of them open, too, and is to
+    /// close them: they keep the memory. Waits for no lock, so that it is told of none while
+    /// another thread was at them.
+    pub fn each_descriptor(&self, call: &mut dyn FnMut(&Descriptor)) {
+        if let Some(handles) = self.engine.executor.handles.try_lock() {
+            handles.descriptors().for_each(call);
+        }
+    }
+
     /// The addresses that the driver would take for one allocation, in mapped memory: those of the
     /// live block around an address; or in a private pool all that lie beside it and lead to
     /// memory, since a graph still uses what was freed while it was captured. Looks through all

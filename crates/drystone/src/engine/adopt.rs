@@ -25,21 +25,22 @@ impl Engine {
             && self.executor.refuse_in_capture(Call::Import).is_ok()
     }
 
-    /// Takes handles in, as far as the limit leaves room.
-    pub(super) fn adopt(&self, loose: Vec<LooseHandle>) {
-        let BackendState::Heap(heap) = &self.backend else { return };
+    /// Takes handles in, as far as the limit leaves room. True if it took any.
+    pub(super) fn adopt(&self, loose: Vec<LooseHandle>) -> bool {
+        let BackendState::Heap(heap) = &self.backend else { return false };
         let driver = &*self.executor.driver;
         if loose.is_empty() || self.refuse_at_the_end().is_err() {
-            return;
+            return false;
         }
-        let Ok(_relaxed) = Relaxed::enter(driver) else { return };
+        let Ok(_relaxed) = Relaxed::enter(driver) else { return false };
         let _growth = self.growth.lock();
         if self.executor.refuse_in_capture(Call::Import).is_err() {
-            return;
+            return false;
         }
         let imported = self.import_mapped(loose).unwrap_or_default();
         let sizes = imported.iter().map(|(_, one)| one.bytes);
         let named = heap.change(|heap| Giving::of(heap).adopt(sizes)).unwrap_or_default();
+        let has_taken = !named.is_empty();
         let mut named = named.into_iter();
         for (handle, LooseHandle { descriptor, .. }) in imported {
             match named.next() {
@@ -48,6 +49,7 @@ impl Engine {
                 None => drop(driver.release(handle)),
             }
         }
+        has_taken
     }
 
     /// Handles of what descriptors lead to, each of which was mapped in its whole size: as many as

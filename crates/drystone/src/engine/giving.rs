@@ -221,8 +221,8 @@ impl Engine {
         let mut lacking_bytes = lacks();
         while lacking_bytes > 0 && Instant::now() < asked.until {
             let gift = neighbours.ask(lacking_bytes, self.takes_handles(), asked.until);
-            self.adopt(gift.handles);
-            if gift.bytes > 0 {
+            // What comes without an answer, as of one that was killed meanwhile, serves as well.
+            if self.adopt(gift.handles) || gift.bytes > 0 {
                 return true;
             }
             // What is back on the device meanwhile is no neighbour's any more.

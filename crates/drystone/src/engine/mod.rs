@@ -9,10 +9,10 @@
 //! driver in this, and so is who is told of changes of mappings (`executor::observe`).
 //!
 //! `recover`: the way of a request that misses. `compact`: memory that moves, or not (`pause`).
-//! `giving`: memory for other processes; `adopt`: what they give; `giving_back`: for other libraries. `growing`: in place.
-//! `share`: for other processes, and theirs (`imports`). `streams`: which come and go; `marks`:
-//! what their calls do for others; `own_order`: what the program orders; `captures`: those that
-//! are known. `waiting`: what has passed, and waiting until it has.
+//! `giving`: memory for other processes; `adopt`: what they give; `giving_back`: for other
+//! libraries. `growing`: in place. `share`: for other processes, and theirs (`imports`). `streams`:
+//! which come and go; `marks`: what their calls do for others; `own_order`: what the program
+//! orders; `captures`: those that are known. `waiting`: what has passed, and waiting until it has.
 
 mod adopt;
 mod captures;

@@ -63,6 +63,11 @@ impl Handles {
         self.exported.get(&granule).map(Arc::clone)
     }
 
+    /// Every descriptor that is open.
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = &Descriptor> {
+        self.exported.values().map(|descriptor| &**descriptor).chain(self.adopted.values())
+    }
+
     /// Closes the descriptor of a granule's handle, if it has one and nobody else holds it. One
     /// that the handle came by is the caller's.
     pub(crate) fn close_descriptor(&mut self, granule: GranuleId) -> Option<Descriptor> {

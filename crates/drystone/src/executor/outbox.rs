@@ -1,5 +1,5 @@
-//! [`Outbox`]: handles that go to another process as they are. Creating memory takes a hundred times
-//! as long as a descriptor for what is there.
+//! [`Outbox`]: handles that go to another process as they are. Creating memory takes a hundred
+//! times as long as a descriptor for what is there.
 //!
 //! Invariant: what is in it was released here, so that nobody but its descriptor keeps it: whoever
 //! drops that gives the memory back to the device.

@@ -179,6 +179,17 @@ fn gifts_that_are_not_what_they_seem_lose_nothing() {
     }
 }
 
+/// Whoever gave was killed before it could say so, or was late for the request before.
+#[test]
+fn what_comes_without_an_answer_serves_the_request() {
+    let two = Two::new(|gift| gift.bytes = 0);
+    two.cache(768 * MIB);
+    let (block, created) = two.created(512 * MIB);
+    assert_eq!((created, two.taker.reserved()), (256 * MIB, 512 * MIB));
+    two.taker.free(block);
+    two.end();
+}
+
 #[test]
 fn no_more_is_taken_in_than_the_limit_and_descriptors_leave_room_for() {
     let limited = Options::default().with_limit_bytes(300 * MIB);

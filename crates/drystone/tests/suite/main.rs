@@ -8,12 +8,11 @@
 //! `faults` (each driver call fails once), `seeds` (random), `sharing` (between streams),
 //! `mutants` and `move_mutants` (the oracle catches what it must), `moves`, `chaos`
 //! (all at once, on a device that fails at random), `contexts` (that the program made),
-//! `callbacks` (code of the program within the library), `giving_back` (to who was refused), `handed_over`
-//! (from one process to another),
-//! `growable` (in place), `handles` (of programs that hold much), `host` (its memory), `passing`
-//! (streams that may vanish), `price`, `questions` (about streams), `ranks` (two at once),
-//! `addresses`, `backends`, `threads`, `whole`, `traces` (of real programs). Test names cite
-//! invariants (`i14_`), promises (`p4_`) and the bugs of others they guard against (`b29_`).
+//! `callbacks` (code of the program within the library), `giving_back` (to who was refused),
+//! `handed_over` (between processes), `growable` (in place), `handles` (of programs that hold
+//! much), `host` (its memory), `passing` (streams that may vanish), `price`, `questions` (about
+//! streams), `ranks`, `addresses`, `backends`, `threads`, `whole`, `traces` (of programs). Names
+//! cite invariants (`i14_`), promises (`p4_`) and others' bugs they guard against (`b29_`).
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails fails its test")]
 
 mod altered;

@@ -22,7 +22,7 @@ use super::{futex, life};
 const VARIABLE: &str = "DRYSTONE_BOARD";
 const FOLDER: &str = "/dev/shm";
 /// Raised with every change of what is in a board: processes of several versions have a board each.
-const LAYOUT: u32 = 2;
+pub(super) const LAYOUT: u32 = 3;
 /// What a board begins with.
 const MAGIC: u64 = u64::from_be_bytes(*b"drystone") ^ LAYOUT as u64;
 /// How many processes a board has room for: far more than share a device.

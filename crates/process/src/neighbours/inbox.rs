@@ -4,7 +4,7 @@
 //! over serves the next one, or goes back to the device.
 
 use std::io::ErrorKind;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixListener;
 use std::time::Duration;
 
@@ -59,6 +59,12 @@ impl Inbox {
             }
         }
         loose
+    }
+}
+
+impl AsRawFd for Inbox {
+    fn as_raw_fd(&self) -> RawFd {
+        self.listener.as_raw_fd()
     }
 }
 

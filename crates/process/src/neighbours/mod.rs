@@ -9,11 +9,13 @@
 //! for a figure at most.
 //!
 //! Bottom first: `life` (who still lives), `futex`, `board` (the file and its slots), `wish` (one
-//! word of a slot), `taken` (what was given of late), `inbox` (what is given as it is); `ask` (who wishes), `serve` (the thread that
-//! gives back, and what is idle).
+//! word of a slot), `taken` (what was given of late), `inbox` (what is given as it is); `ask` (who
+//! wishes), `serve` (the thread that gives back, and what is idle), `forked` (what a child does not
+//! keep).
 
 mod ask;
 mod board;
+mod forked;
 mod futex;
 #[cfg(fuzzing)]
 pub mod fuzzing;
@@ -128,6 +130,7 @@ impl Table {
     /// Serves an allocator's device from now on.
     pub(crate) fn begin(&'static self, allocator: &Allocator) {
         if self.allocator.set(allocator.clone()).is_ok() {
+            self.close_in_children();
             allocator.set_neighbours(self);
         }
     }

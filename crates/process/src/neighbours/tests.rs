@@ -223,6 +223,34 @@ fn what_a_neighbour_gives_comes_as_it_is() {
     }
 }
 
+/// As one that loads data.
+#[test]
+fn a_forked_child_keeps_none_of_what_was_given() {
+    let folder = Folder::new("forked");
+    let device = SimDevice::new(SimConfig { total_bytes: DEVICE_BYTES, ..SimConfig::default() });
+    let driver: Arc<dyn Driver> = Arc::new(device.clone());
+    let [first, second] = [(); 2].map(|()| Process::new(&driver, &folder, &options()));
+    drop(first.allocate(1024).unwrap());
+    drop(second.allocate(900).unwrap());
+    // SAFETY: the child does nothing.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        loop {
+            // SAFETY: waits.
+            unsafe { libc::pause() };
+        }
+    }
+    // What it has until it has closed that.
+    std::thread::sleep(Duration::from_millis(50));
+    let trimmed = [&first, &second].map(|process| process.allocator.trim().is_ok());
+    let left = device.physical_bytes();
+    // SAFETY: the child of above, which nobody has waited for.
+    unsafe { libc::kill(child, libc::SIGKILL) };
+    // SAFETY: the same; its status is for nobody.
+    unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
+    assert_eq!((trimmed, left), ([true; 2], 0));
+}
+
 #[test]
 fn what_a_library_is_refused_goes_back_to_the_device() {
     let folder = Folder::new("library");

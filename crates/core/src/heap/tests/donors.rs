@@ -1,15 +1,19 @@
 //! How many free blocks a request looks at for a remap.
 
 use super::{heap_of, request};
+use crate::headroom::Room;
 use crate::heap::Heap;
 use crate::heap::search::{LOOK, LOOKED};
-use crate::{Freed, PoolId, Prefer, Reuse, StateMachine, StreamId};
+use crate::{Freed, Giving, Outcome, PoolId, Prefer, Reuse, StateMachine, Step, StreamId};
 
 const GRANULE: u64 = 2 << 20;
 
 /// So many holes of a granule between live blocks, each a handle of its own.
 fn with_holes(prefer: Prefer, holes: usize) -> (Heap, StreamId) {
-    let mut heap = heap_of(prefer);
+    with_holes_in(heap_of(prefer), holes)
+}
+
+fn with_holes_in(mut heap: Heap, holes: usize) -> (Heap, StreamId) {
     heap.headroom.config.left_per_handle = u64::MAX;
     let stream = heap.add_stream();
     let blocks: Vec<u64> = (0..2 * holes).map(|_| allocate(&mut heap, stream, 1)).collect();
@@ -62,4 +66,19 @@ fn a_remap_finds_what_its_window_leads_to_among_thousands() {
     }
     assert!(heap.stats().granule_remaps > remapped);
     assert_eq!(heap.remap_stats().aliases, before, "a window is mapped anew");
+}
+
+/// Addresses for what neighbours gave may be refused again and again.
+#[test]
+fn where_addresses_are_refused_what_is_free_serves_before_what_neighbours_gave() {
+    let mut heap = heap_of(Prefer::Memory);
+    heap.headroom.room = Room::Needed;
+    let (mut heap, stream) = with_holes_in(heap, 16);
+    heap.headroom.room = Room::Whole;
+    looked(&mut heap, stream, 8);
+    heap.headroom.room = Room::Needed;
+    assert_eq!(Giving::of(&mut heap).adopt([12 * GRANULE]).len(), 1);
+    let served = heap.request(PoolId::DEFAULT, stream, 12 * GRANULE, Reuse::MayWait);
+    let Ok(Outcome::Plan(plan)) = served else { panic!("{served:?}") };
+    assert!(!plan.steps().iter().any(|step| matches!(step, Step::Reserve { .. })), "{plan:?}");
 }

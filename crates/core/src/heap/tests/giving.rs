@@ -95,6 +95,8 @@ fn what_others_made_backs_a_request_before_anything_is_created() {
     assert_eq!(adopted(&[32, 64], 40), (64, 0), "the rest is free beside it");
     assert_eq!(adopted(&[4, 64, 32], 100), (100, 0));
     assert_eq!(adopted(&[64, 1], 1), (1, 0), "the least that does");
+    assert_eq!(adopted(&[16, 64], 20), (64, 0), "one that does for all");
+    assert_eq!(adopted(&[16, 18], 20), (34, 0), "one that does for the rest");
     let (taken, created) = adopted(&[32], 96);
     assert!(taken + created >= 96 && created > 0);
 }
@@ -109,4 +111,14 @@ fn no_more_is_adopted_than_the_limit_leaves_room_for_and_nothing_of_no_size() {
         assert!(Giving::of(&mut heap).adopt([bytes]).is_empty(), "{bytes}");
     }
     heap.check().unwrap();
+}
+
+/// Nothing is used of it, whenever it came.
+#[test]
+fn what_backs_nothing_goes_with_what_was_not_used_for_long() {
+    let (mut heap, stream, _blocks) = free_blocks(&[4]);
+    let then = Giving::of(&mut heap).points();
+    pass(&mut heap, stream);
+    assert_eq!(Giving::of(&mut heap).adopt([8 * GRANULE, GRANULE]).len(), 2);
+    assert_eq!(give(&mut heap, u64::MAX, Some(&then)), 9 * GRANULE);
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use proptest::prelude::*;
 
 use super::*;
-use crate::neighbours::board::{Layout, SLOTS};
+use crate::neighbours::board::{LAYOUT, Layout, SLOTS, Slot};
 use crate::neighbours::wish::{Stage, Wish};
 
 #[test]
@@ -36,6 +36,14 @@ fn what_is_no_board_of_ours_is_left_alone() {
     fs::create_dir(&path).unwrap();
     assert!(!join(), "a folder");
     assert!(Board::join_at(&folder.0.join("not/there")).is_none());
+}
+
+/// A version that has another one rings where this one does not listen.
+#[test]
+fn whoever_moves_what_is_on_a_board_says_so() {
+    use std::mem::offset_of;
+    let places = [offset_of!(Slot, inbox), offset_of!(Slot, bell), offset_of!(Slot, answers)];
+    assert_eq!((LAYOUT, places, size_of::<Slot>()), (3, [88, 96, 100], 128));
 }
 
 #[test]
