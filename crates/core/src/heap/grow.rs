@@ -90,7 +90,7 @@ impl Heap {
     /// new ones.
     fn back(&mut self, request: Request) -> Result<Outcome, RequestError> {
         let needed_bytes = request.bytes.next_multiple_of(self.vm.granule_bytes());
-        if let Some(plan) = self.plan_idle_growth(request) {
+        if let Some(plan) = plan_idle_growth(self, request) {
             return Ok(Outcome::Plan(plan));
         }
         let is_roomy = self.headroom.is_roomy(&self.stats, needed_bytes);
@@ -133,36 +133,6 @@ impl Heap {
             return self.create(request, to_remap_bytes, 1);
         }
         created
-    }
-
-    /// Plans to back a request in place with handles that back nothing, if they suffice, or to
-    /// reserve addresses for that. Of a large one the rest is free beside it, where others may have
-    /// that.
-    fn plan_idle_growth(&mut self, request: Request) -> Option<Plan> {
-        if self.vm.figures().idle_bytes == 0 {
-            return None;
-        }
-        let unit = self.vm.granule_bytes();
-        let point = self.space.best_growth(request.list, request.bytes, unit);
-        let list = self.space.list(request.list);
-        let may_share = list.class == SizeClass::Large && self.pools.is_open(list);
-        let room_bytes =
-            point.map_or(u64::MAX, |point| self.space.blocks[point.unmapped].bytes - point.bytes);
-        let beyond_bytes = if may_share { room_bytes } else { 0 };
-        let bytes = point.map_or(request.bytes.next_multiple_of(unit), |point| point.bytes);
-        let new = self.vm.new_physical(bytes, beyond_bytes, 1);
-        if new.created_bytes > 0 {
-            return None;
-        }
-        match point {
-            Some(point) => {
-                let point = GrowthPoint { bytes: new.bytes, ..point };
-                Some(self.plan_growth(Some(request), point, new))
-            }
-            // Where addresses are refused, what is free serves first.
-            None if self.headroom.room == Room::Needed => None,
-            None => self.plan_reservation(request, false).ok(),
-        }
     }
 
     /// What a remap could make of free memory for a request, for which new handles would get so
@@ -299,6 +269,36 @@ impl Heap {
         self.pools.at_mut(self.space.list(list).pool).planned_segments += 1;
         let steps = vec![Step::Reserve { bytes, alignment: self.vm.granule_bytes() }];
         Plan { steps, intent: Intent::Reserve { list, bytes, is_window } }
+    }
+}
+
+/// Plans to back a request in place with handles that back nothing, if they suffice, or to
+/// reserve addresses for that. Of a large one the rest is free beside it, where others may have
+/// that.
+fn plan_idle_growth(heap: &mut Heap, request: Request) -> Option<Plan> {
+    if heap.vm.figures().idle_bytes == 0 {
+        return None;
+    }
+    let unit = heap.vm.granule_bytes();
+    let point = heap.space.best_growth(request.list, request.bytes, unit);
+    let list = heap.space.list(request.list);
+    let may_share = list.class == SizeClass::Large && heap.pools.is_open(list);
+    let room_bytes =
+        point.map_or(u64::MAX, |point| heap.space.blocks[point.unmapped].bytes - point.bytes);
+    let beyond_bytes = if may_share { room_bytes } else { 0 };
+    let bytes = point.map_or(request.bytes.next_multiple_of(unit), |point| point.bytes);
+    let new = heap.vm.new_physical(bytes, beyond_bytes, 1);
+    if new.created_bytes > 0 {
+        return None;
+    }
+    match point {
+        Some(point) => {
+            let point = GrowthPoint { bytes: new.bytes, ..point };
+            Some(heap.plan_growth(Some(request), point, new))
+        }
+        // Where addresses are refused, what is free serves first.
+        None if heap.headroom.room == Room::Needed => None,
+        None => heap.plan_reservation(request, false).ok(),
     }
 }
 

@@ -1,6 +1,8 @@
 //! Random operations from random starts. Operations name blocks, streams and pools by number,
 //! taken modulo what there is, so that any sequence of them is a legal one and shrinks well.
 
+use std::marker::PhantomData;
+
 use drystone_core::{Captured, CrossStream, Prefer, SegmentKind, StateMachine};
 use proptest::prelude::*;
 use proptest_state_machine::{ReferenceStateMachine, StateMachineTest, prop_state_machine};
@@ -303,34 +305,15 @@ impl ReferenceStateMachine for MovingRuns {
     }
 }
 
-struct HeapAgainstReference;
-struct MovingHeapAgainstReference;
+/// The heap beside what runs of transitions do to a reference.
+struct HeapAgainst<R>(PhantomData<R>);
 
-impl StateMachineTest for MovingHeapAgainstReference {
+impl<R> StateMachineTest for HeapAgainst<R>
+where
+    R: ReferenceStateMachine<State = Setup, Transition = Transition>,
+{
     type SystemUnderTest = World;
-    type Reference = MovingRuns;
-
-    fn init_test(setup: &Setup) -> World {
-        World::new(setup)
-    }
-
-    fn apply(mut world: World, _: &Setup, transition: Transition) -> World {
-        world.apply(transition);
-        world
-    }
-
-    fn check_invariants(world: &World, _: &Setup) {
-        world.verify();
-    }
-
-    fn teardown(world: World, _: Setup) {
-        world.finish();
-    }
-}
-
-impl StateMachineTest for HeapAgainstReference {
-    type SystemUnderTest = World;
-    type Reference = Runs;
+    type Reference = R;
 
     fn init_test(setup: &Setup) -> World {
         World::new(setup)
@@ -496,12 +479,12 @@ prop_state_machine! {
     #![proptest_config(config())]
 
     #[test]
-    fn heap_agrees_with_the_reference(sequential 1..96 => HeapAgainstReference);
+    fn heap_agrees_with_the_reference(sequential 1..96 => HeapAgainst<Runs>);
 }
 
 prop_state_machine! {
     #![proptest_config(config())]
 
     #[test]
-    fn heap_whose_memory_moves_agrees_with_it(sequential 1..160 => MovingHeapAgainstReference);
+    fn heap_whose_memory_moves_agrees_with_it(sequential 1..160 => HeapAgainst<MovingRuns>);
 }

@@ -133,7 +133,7 @@ impl Engine {
                     let plan = Giving::of(heap).plan(asked_bytes, since)?;
                     if let Some(loose) = &loose {
                         let mut wanted = Giving::of(heap).loose_handles(&plan);
-                        wanted.truncate(LOOSE_HANDLES_MAX.saturating_sub(loose.len()));
+                        wanted.truncate(self.loose_max().saturating_sub(loose.len()));
                         self.executor.outbox.lock().want(wanted);
                     }
                     Some(plan)
@@ -145,10 +145,13 @@ impl Engine {
                     given.map(|given| given.filter(|&bytes| bytes > 0))
                 }
             };
+            let mut leaving_bytes = 0;
             if let Some(loose) = &mut loose {
                 loose.append(&mut self.executor.outbox.lock().take());
+                leaving_bytes = loose.iter().map(|one| one.bytes).sum();
             }
-            self.tell_neighbours();
+            // Until it has arrived it counts as unused here, so that nobody takes it for in use.
+            self.tell_neighbours_with(leaving_bytes);
             let given = match given {
                 Ok(Some(given)) => given,
                 Ok(None) => break,
@@ -171,6 +174,12 @@ impl Engine {
             }
         }
         given_bytes
+    }
+
+    /// How many handles go as they are at once.
+    fn loose_max(&self) -> usize {
+        let own_max = self.neighbours.get().map_or(LOOSE_HANDLES_MAX, |one| one.descriptors_max());
+        own_max.min(LOOSE_HANDLES_MAX)
     }
 
     /// Moves live memory together until so much is whole. True if anything has moved.
@@ -249,9 +258,15 @@ impl Engine {
 
     /// Says what is held, where that may have changed.
     pub(crate) fn tell_neighbours(&self) {
+        self.tell_neighbours_with(0);
+    }
+
+    /// The same with unused memory that is on its way to another process.
+    fn tell_neighbours_with(&self, leaving_bytes: u64) {
         let Some(neighbours) = self.neighbours.get() else { return };
         let all = self.backend.read().stats().all;
-        let (held_bytes, used_bytes) = (all.reserved_bytes.current, all.active_bytes.current);
+        let (held_bytes, used_bytes) =
+            (all.reserved_bytes.current + leaving_bytes, all.active_bytes.current);
         neighbours.tell(held_bytes, held_bytes.saturating_sub(used_bytes));
     }
 

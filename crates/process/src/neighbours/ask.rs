@@ -69,7 +69,7 @@ impl Table {
 
     /// What arrived too late for its wish goes back to the device.
     pub(super) fn discard_late(&self) {
-        if let Some(mut wishing) = self.wishing.try_lock() {
+        if let Some(mut wishing) = self.wishing.try_lock_for(PAUSE) {
             drop(Inbox::take(&mut wishing.inbox));
         }
     }

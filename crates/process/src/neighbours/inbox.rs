@@ -14,6 +14,8 @@ use crate::descriptors::{connect, listen, prepare, random, receive, send};
 
 /// How long one side waits for the other: all has been sent when the other looks.
 const PATIENCE: Duration = Duration::from_millis(20);
+/// How many handles are taken in at once: more than any neighbour sends.
+const LOOSE_MAX: usize = 1024;
 /// How many neighbours' are looked at at once.
 const SENDERS_MAX: usize = super::board::SLOTS;
 
@@ -54,7 +56,9 @@ impl Inbox {
             if stream.set_nonblocking(false).is_err() || prepare(&stream, PATIENCE).is_err() {
                 continue;
             }
-            while let Ok(Some((descriptor, bytes))) = receive(&stream) {
+            while loose.len() < LOOSE_MAX
+                && let Ok(Some((descriptor, bytes))) = receive(&stream)
+            {
                 loose.push(LooseHandle { descriptor, bytes });
             }
         }

@@ -91,7 +91,8 @@ impl Table {
         // Nobody looks for what comes after the wish is over.
         let is_late = slot.wish.load(Ordering::Acquire) != taken.word();
         inbox::deliver(if is_late { 0 } else { inbox }, handles);
-        board.own().tell_unused(allocator.unused_bytes());
+        // What was on its way has arrived.
+        board.own().tell(allocator.allocated_and_reserved_bytes().1, allocator.unused_bytes());
         if given_bytes > 0 {
             self.note(slot, false, given_bytes, begun.elapsed());
         }
