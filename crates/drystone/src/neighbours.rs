@@ -25,7 +25,7 @@ pub struct Neighbour {
 pub struct LooseHandle {
     /// What leads to it.
     pub descriptor: Descriptor,
-    /// Its size, as whoever gave it says.
+    /// Its size, as the giver says.
     pub bytes: u64,
 }
 

@@ -40,7 +40,7 @@ impl<'a> Giving<'a> {
         self.heap.headroom.note_offered(bytes);
     }
 
-    /// Takes handles of so many bytes each in, which other processes gave: they back nothing yet,
+    /// Adopts handles of these sizes in bytes, which other processes gave: they back nothing yet,
     /// and serve before memory is created. Names those that the limit leaves room for, in order;
     /// the others stay the caller's.
     pub fn adopt(self, sizes: impl IntoIterator<Item = u64>) -> Vec<GranuleId> {

@@ -31,7 +31,7 @@ impl NewPhysical {
     }
 }
 
-/// Names a handle of so many bytes that another process made. It backs nothing. `None` if that is
+/// Names a handle of this size that another process made. It backs nothing. `None` if that is
 /// no size of a handle.
 pub(crate) fn adopt(table: &mut PageTable, bytes: u64) -> Option<GranuleId> {
     let granules = u16::try_from(bytes / table.granule_bytes).ok()?;

@@ -67,7 +67,7 @@ pub enum Transition {
         bytes: u64,
         fate: Fate,
     },
-    /// Takes a handle of another process in, of so many granules.
+    /// Adopts a handle of another process, of this many granules.
     Adopt {
         granules: u64,
     },

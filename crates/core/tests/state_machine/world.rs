@@ -228,8 +228,8 @@ impl World {
         self.launch(plan, Purpose::Trim, fate);
     }
 
-    /// Takes a handle in that another process made, if the device has as much beside: whoever gives
-    /// it had it. It counts as reserved, and backs nothing.
+    /// Adopts a handle that another process made, if the device has as much beside: that process
+    /// had it. It counts as reserved, and backs nothing.
     pub fn adopt(&mut self, granules: u64) {
         if self.heap.config().kind == SegmentKind::Plain {
             return;

@@ -1,7 +1,7 @@
 //! Memory that other processes give as it is: handles of theirs become ours.
 //!
-//! Invariant: a handle is taken in once the driver has mapped it in the size that whoever gave it
-//! says, and keeps the descriptor that it came by, to be given on or exported. Whatever fails, the
+//! Invariant: a handle is adopted once the driver has mapped it in the size that the giver says,
+//! and keeps the descriptor that it came by, to be given on or exported. Whatever fails, the
 //! memory goes back to the device with its descriptor.
 
 use std::cmp::Reverse;

@@ -1,8 +1,8 @@
 //! [`Outbox`]: handles that go to another process as they are. Creating memory takes a hundred
 //! times as long as a descriptor for what is there.
 //!
-//! Invariant: what is in it was released here, so that nobody but its descriptor keeps it: whoever
-//! drops that gives the memory back to the device.
+//! Invariant: what is in it was released here, so that nobody but its descriptor keeps it: with
+//! that the memory goes back to the device.
 
 use drystone_core::GranuleId;
 

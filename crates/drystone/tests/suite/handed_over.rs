@@ -155,7 +155,7 @@ fn what_is_adopted_can_be_exported() {
     two.end();
 }
 
-/// What whoever gives says is believed only as far as the driver bears it out.
+/// What a giver says is believed only as far as the driver bears it out.
 #[test]
 fn gifts_that_are_not_what_they_seem_lose_nothing() {
     let changes: [fn(&mut Gift); 6] = [
@@ -179,7 +179,7 @@ fn gifts_that_are_not_what_they_seem_lose_nothing() {
     }
 }
 
-/// Whoever gave was killed before it could say so, or was late for the request before.
+/// The giver was killed before it could say so, or was late for the request before.
 #[test]
 fn what_comes_without_an_answer_serves_the_request() {
     let two = Two::new(|gift| gift.bytes = 0);
@@ -259,7 +259,7 @@ fn p4_each_call_of_a_gift_fails_once_and_nothing_is_lost() {
     }
 }
 
-/// Where nothing can be handed over, it goes by way of the device as ever.
+/// Where nothing can be handed over, it goes by way of the device.
 #[test]
 fn a_device_that_shares_nothing_gives_all_the_same() {
     let config = SimConfig { total_bytes: 1024 * MIB, is_shareable: false, ..watched() };

@@ -14,7 +14,7 @@ use super::Table;
 static TABLES: Mutex<Vec<&'static Table>> = Mutex::new(Vec::new());
 
 unsafe extern "C" fn in_child() {
-    // Their numbers stay taken: whoever drops one later closes nothing of the child's own.
+    // Their numbers stay taken: a later drop closes nothing of the child's own.
     // SAFETY: the path is a C string.
     let nothing = unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) };
     if nothing < 0 {

@@ -263,7 +263,7 @@ fn what_a_library_is_refused_goes_back_to_the_device() {
     assert_eq!(second.held(), 0);
 }
 
-/// Whoever gives may be slow, and whoever sends anything but a neighbour.
+/// A giver may be slow, and a sender anything but a neighbour.
 #[test]
 fn what_comes_uncalled_for_goes_back_to_the_device() {
     let folder = Folder::new("uncalled");

@@ -250,7 +250,7 @@ mod tests {
         std::fs::remove_file(path).unwrap();
     }
 
-    /// Whoever looks sees it end, and not its maker alone, which may not look for long.
+    /// Each process that looks sees it end, not its maker alone, which may not look for long.
     #[test]
     fn what_only_descriptors_keep_is_held_until_the_last_is_closed() {
         let name = format!("drystone-outlived-{}", std::process::id());
