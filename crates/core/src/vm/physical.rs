@@ -1,8 +1,6 @@
 //! New memory: handles created, or created before and backing nothing, mapped where they will be at
 //! home. And those that back nothing, given back.
 
-use std::cmp::Reverse;
-
 use crate::id::GranuleId;
 
 use super::PageTable;
@@ -59,7 +57,8 @@ impl PageTable {
         let mut missing = (bytes / self.granule_bytes) as usize;
         let mut idle: Vec<GranuleId> = self.granules.idle().collect();
         // The largest first: they leave the least over.
-        idle.sort_by_cached_key(|&id| Reverse(granules_of(id)));
+        idle.sort_by_cached_key(|&id| self.handle_bytes(id));
+        idle.reverse();
         // The smallest of those that are too large.
         let mut above = None;
         idle.retain(|&id| {

@@ -4,8 +4,6 @@
 //! and keeps the descriptor that it came by, to be given on or exported. Whatever fails, the
 //! memory goes back to the device with its descriptor.
 
-use std::cmp::Reverse;
-
 use drystone_core::{Giving, SegmentKind};
 use drystone_driver::{Call, DriverError, Handle, Relaxed, ShareableHandle};
 
@@ -53,7 +51,7 @@ impl Engine {
     }
 
     /// Handles of what descriptors lead to, each of which was mapped in its whole size: as many as
-    /// descriptors may stay open, the largest first.
+    /// descriptors may stay open, the largest.
     fn import_mapped(
         &self,
         mut loose: Vec<LooseHandle>,
@@ -63,9 +61,13 @@ impl Engine {
         let is_size =
             |bytes: u64| bytes.is_multiple_of(info.granularity_bytes) && bytes <= info.total_bytes;
         loose.retain(|one| one.bytes > 0 && is_size(one.bytes));
-        loose.sort_by_key(|one| Reverse(one.bytes));
         let descriptors_max = self.neighbours.get().map_or(0, |one| one.descriptors_max());
-        loose.truncate(descriptors_max.saturating_sub(self.executor.handles.lock().adopted()));
+        let most = descriptors_max.saturating_sub(self.executor.handles.lock().adopted());
+        while loose.len() > most
+            && let Some(least) = (0..loose.len()).min_by_key(|&at| loose[at].bytes)
+        {
+            loose.swap_remove(least);
+        }
         let total_bytes = loose.iter().map(|one| one.bytes).fold(0, u64::saturating_add);
         let mut probe = Mapping::reserved(driver.reserve(total_bytes, 0)?, total_bytes);
         let imported = loose.into_iter().filter_map(|one| {

@@ -17,8 +17,9 @@ use drystone_driver::{
 pub(crate) struct Handles {
     table: Vec<Option<Handle>>,
     exported: HashMap<GranuleId, Arc<Descriptor>>,
-    /// What handles came by that another process made: the driver need not make a second one.
-    adopted: HashMap<GranuleId, Descriptor>,
+    /// What handles came by that another process made: the driver need not make a second one. A
+    /// list: one more kind of map would be more code than it saves time.
+    adopted: Vec<(GranuleId, Descriptor)>,
     memory_pools: Vec<Option<MemoryPool>>,
     /// How memory pools are made.
     pub(crate) config: MemoryPoolConfig,
@@ -57,7 +58,7 @@ impl Handles {
 
     /// The descriptor of a granule's handle, if it has one, for others to have.
     pub(crate) fn descriptor(&mut self, granule: GranuleId) -> Option<Arc<Descriptor>> {
-        if let Some(adopted) = self.adopted.remove(&granule) {
+        if let Some(adopted) = self.take_adopted(granule) {
             self.exported.insert(granule, Arc::new(adopted));
         }
         self.exported.get(&granule).map(Arc::clone)
@@ -65,7 +66,10 @@ impl Handles {
 
     /// Every descriptor that is open.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = &Descriptor> {
-        self.exported.values().map(|descriptor| &**descriptor).chain(self.adopted.values())
+        self.exported
+            .values()
+            .map(|descriptor| &**descriptor)
+            .chain(self.adopted.iter().map(|one| &one.1))
     }
 
     /// Closes the descriptor of a granule's handle, if it has one and nobody else holds it. One
@@ -74,13 +78,18 @@ impl Handles {
         if !self.exported.is_empty() {
             self.exported.remove(&granule);
         }
-        if self.adopted.is_empty() { None } else { self.adopted.remove(&granule) }
+        self.take_adopted(granule)
+    }
+
+    fn take_adopted(&mut self, granule: GranuleId) -> Option<Descriptor> {
+        let at = self.adopted.iter().position(|one| one.0 == granule)?;
+        Some(self.adopted.swap_remove(at).1)
     }
 
     /// Notes a handle that another process made, with what it came by.
     pub(crate) fn adopt(&mut self, granule: GranuleId, handle: Handle, descriptor: Descriptor) {
         self.set(granule, Some(handle));
-        self.adopted.insert(granule, descriptor);
+        self.adopted.push((granule, descriptor));
     }
 
     /// How many such handles there are that nobody else has.

@@ -23,6 +23,8 @@ const LOOK: Duration = Duration::from_millis(10);
 /// How often it is looked what neighbours have unused, while that changes, and how long apart.
 const LOOKS_MAX: usize = 20;
 const PAUSE: Duration = Duration::from_millis(2);
+/// How often neighbours are asked that said to have enough, and gave nothing: others were quicker.
+const TAKES_MAX: usize = 4;
 /// After so many looks that show the same it stays so: a process that was killed takes some
 /// milliseconds to be gone.
 const STEADY: usize = 5;
@@ -49,13 +51,16 @@ impl Table {
         board.own().lacks_bytes.store(bytes, Ordering::Relaxed);
         board.own().wished_ms.store(since_ms.max(1), Ordering::Release);
         let lacked_before = || board.lacked_before(since_ms.max(1), self.wait);
-        gift.bytes = match who_could(board, bytes, until, lacked_before) {
-            Some((others, spare_bytes)) => {
-                let beyond_bytes = taken.beyond_bytes(self.device_bytes).min(spare_bytes);
-                self.take(board, others, [bytes, beyond_bytes], until)
+        for _ in 0..TAKES_MAX {
+            let Some((others, spare_bytes)) = who_could(board, bytes, until, lacked_before) else {
+                break;
+            };
+            let beyond_bytes = taken.beyond_bytes(self.device_bytes).min(spare_bytes);
+            gift.bytes = self.take(board, others, [bytes, beyond_bytes], until);
+            if gift.bytes > 0 {
+                break;
             }
-            None => 0,
-        };
+        }
         if gift.bytes > 0 {
             taken.note(gift.bytes);
             board.own().took_ms.store(now_ms(), Ordering::Relaxed);
