@@ -308,6 +308,7 @@ def saver(hook_mode):
     kept = torch.ones(10 << 20, dtype=torch.uint8, device="cuda")
     with torch_memory_saver.region():
         paused = [torch.ones(size << 20, dtype=torch.uint8, device="cuda") for size in (2, 512)]
+    TOLD["paused_mib"] = sum(one.nbytes for one in paused) >> 20
     addresses = [one.data_ptr() for one in paused]
     awake = free_mib()
     torch_memory_saver.pause()
