@@ -88,9 +88,11 @@ def row(name: str) -> str:
 
 def check(name: str, allocator: str, one: dict[str, Any], native: dict[str, Any]) -> None:
     """Fails if a run was refused memory, or its statistics differ."""
-    if one["refused"] or one.get("freed_mib", 0) < one.get("paused_mib", 0):
-        raise Failed(f"{name}, {allocator}: {one['refused']} refused; freed, in MiB: "
-                     f"{one.get('freed_mib')} of {one.get('paused_mib')} that were paused")
+    paused, freed, most = (figures.get(key, 0) for figures, key in (
+        (one, "paused_mib"), (one, "freed_mib"), (native, "freed_mib")))
+    if one["refused"] or not paused <= freed <= most:
+        raise Failed(f"{name}, {allocator}: {one['refused']} refused; freed, in MiB: {freed} of "
+                     f"{paused} that were paused, {most} with PyTorch's own")
     compared = ".allocated" if name in AWAITED else ""
     differ = sorted(key for key, value in native["asked"].items()
                     if one["asked"][key] != value and key.endswith(compared))

@@ -16,6 +16,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use drystone::driver::Descriptor;
 use drystone::{Exported, Imported, ShareError};
+use drystone_process::descriptors::random;
 use drystone_process::device::Device;
 use drystone_process::report::report;
 use drystone_process::status::{Failure, Status as Kind};
@@ -73,13 +74,9 @@ struct Own {
 fn own() -> Option<Own> {
     static OWN: OnceLock<Option<Own>> = OnceLock::new();
     *OWN.get_or_init(|| {
-        let mut words = [0_u64; 3];
-        let bytes = size_of_val(&words);
-        // SAFETY: there is room for as many bytes.
-        let made = unsafe { libc::getrandom(words.as_mut_ptr().cast(), bytes, 0) };
-        let [socket, first, second] = words;
-        let is_served = made == bytes as isize && wire::serve(socket, answer).is_ok();
-        is_served.then_some(Own { socket, secret: [first, second] })
+        let (socket, secret) = (random()?, [random()?, random()?]);
+        wire::serve(socket, answer).ok()?;
+        Some(Own { socket, secret })
     })
 }
 

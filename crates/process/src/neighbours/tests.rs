@@ -71,17 +71,26 @@ impl Process {
     }
 }
 
+fn simulated() -> SimDevice {
+    SimDevice::new(SimConfig { total_bytes: DEVICE_BYTES, ..SimConfig::default() })
+}
+
 fn device() -> Arc<dyn Driver> {
-    Arc::new(SimDevice::new(SimConfig { total_bytes: DEVICE_BYTES, ..SimConfig::default() }))
+    Arc::new(simulated())
 }
 
 fn options() -> Options {
     Options::default().with_neighbours(Some(WAIT))
 }
 
+fn on_one_device<const N: usize>(folder: &Folder) -> (SimDevice, [Process; N]) {
+    let device = simulated();
+    let driver: Arc<dyn Driver> = Arc::new(device.clone());
+    (device, [(); N].map(|()| Process::new(&driver, folder, &options())))
+}
+
 fn processes<const N: usize>(folder: &Folder) -> [Process; N] {
-    let device = device();
-    [(); N].map(|()| Process::new(&device, folder, &options()))
+    on_one_device(folder).1
 }
 
 #[test]
@@ -208,9 +217,7 @@ fn who_grows_on_wishes_for_as_much_again_as_it_was_given_and_no_more_than_a_sixt
 #[test]
 fn what_a_neighbour_gives_comes_as_it_is() {
     let folder = Folder::new("as-it-is");
-    let device = SimDevice::new(SimConfig { total_bytes: DEVICE_BYTES, ..SimConfig::default() });
-    let driver: Arc<dyn Driver> = Arc::new(device.clone());
-    let [first, second] = [(); 2].map(|()| Process::new(&driver, &folder, &options()));
+    let (device, [first, second]) = on_one_device(&folder);
     drop(first.allocate(1024).unwrap());
     let before = device.bytes_of(Call::Create);
     let block = second.allocate(900).unwrap();
@@ -227,9 +234,7 @@ fn what_a_neighbour_gives_comes_as_it_is() {
 #[test]
 fn a_forked_child_keeps_none_of_what_was_given() {
     let folder = Folder::new("forked");
-    let device = SimDevice::new(SimConfig { total_bytes: DEVICE_BYTES, ..SimConfig::default() });
-    let driver: Arc<dyn Driver> = Arc::new(device.clone());
-    let [first, second] = [(); 2].map(|()| Process::new(&driver, &folder, &options()));
+    let (device, [first, second]) = on_one_device(&folder);
     drop(first.allocate(1024).unwrap());
     drop(second.allocate(900).unwrap());
     // SAFETY: the child does nothing.
@@ -254,9 +259,7 @@ fn a_forked_child_keeps_none_of_what_was_given() {
 #[test]
 fn what_a_library_is_refused_goes_back_to_the_device() {
     let folder = Folder::new("library");
-    let device = SimDevice::new(SimConfig { total_bytes: DEVICE_BYTES, ..SimConfig::default() });
-    let driver: Arc<dyn Driver> = Arc::new(device.clone());
-    let [first, second] = [(); 2].map(|()| Process::new(&driver, &folder, &options()));
+    let (device, [first, second]) = on_one_device(&folder);
     drop(first.allocate(1024).unwrap());
     assert!(second.allocator.ask_neighbours(100 * MIB) >= 100 * MIB);
     assert!(device.physical_bytes() <= DEVICE_BYTES - 100 * MIB);
@@ -267,9 +270,7 @@ fn what_a_library_is_refused_goes_back_to_the_device() {
 #[test]
 fn what_comes_uncalled_for_goes_back_to_the_device() {
     let folder = Folder::new("uncalled");
-    let device = SimDevice::new(SimConfig { total_bytes: DEVICE_BYTES, ..SimConfig::default() });
-    let driver: Arc<dyn Driver> = Arc::new(device.clone());
-    let [first, second] = [(); 2].map(|()| Process::new(&driver, &folder, &options()));
+    let (device, [first, second]) = on_one_device(&folder);
     drop(first.allocate(1024).unwrap());
     drop(second.allocate(64).unwrap());
     let slot = second.table.board.as_ref().unwrap().own();
