@@ -27,7 +27,11 @@ from parts import HELD_BACK, RECORDED
 import annotate
 import held_back  # noqa: F401
 import held_back_after_tuning  # noqa: F401
+import held_back_blind_graphs  # noqa: F401
+import held_back_blind_judged  # noqa: F401
 import held_back_blind_media  # noqa: F401
+import held_back_blind_ring  # noqa: F401
+import held_back_blind_robots  # noqa: F401
 import held_back_blind_space  # noqa: F401
 import held_back_blind_texts  # noqa: F401
 import held_back_last  # noqa: F401
