@@ -27,6 +27,7 @@ from parts import HELD_BACK, RECORDED
 import annotate
 import held_back  # noqa: F401
 import held_back_after_tuning  # noqa: F401
+import held_back_blind_engines  # noqa: F401
 import held_back_blind_graphs  # noqa: F401
 import held_back_blind_judged  # noqa: F401
 import held_back_blind_media  # noqa: F401
