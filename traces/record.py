@@ -37,6 +37,7 @@ import held_back_blind_robots  # noqa: F401
 import held_back_blind_shapes  # noqa: F401
 import held_back_blind_space  # noqa: F401
 import held_back_blind_texts  # noqa: F401
+import held_back_blind_voices  # noqa: F401
 import held_back_last  # noqa: F401
 import held_back_last_served  # noqa: F401
 import held_back_newest  # noqa: F401
