@@ -31,6 +31,7 @@ import held_back_blind_engines  # noqa: F401
 import held_back_blind_graphs  # noqa: F401
 import held_back_blind_judged  # noqa: F401
 import held_back_blind_media  # noqa: F401
+import held_back_blind_objects  # noqa: F401
 import held_back_blind_pieces  # noqa: F401
 import held_back_blind_ring  # noqa: F401
 import held_back_blind_robots  # noqa: F401
