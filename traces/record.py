@@ -36,6 +36,7 @@ import held_back_blind_pieces  # noqa: F401
 import held_back_blind_ring  # noqa: F401
 import held_back_blind_robots  # noqa: F401
 import held_back_blind_shapes  # noqa: F401
+import held_back_blind_solved  # noqa: F401
 import held_back_blind_space  # noqa: F401
 import held_back_blind_texts  # noqa: F401
 import held_back_blind_voices  # noqa: F401
