@@ -16,7 +16,7 @@ from ._holders import kinds
 
 # What is held over what is in use on the smallest device that completes a program, at worst of the
 # recorded ones: `docs/evidence/measurements.md`.
-HELD_PER_USED = 1.022
+HELD_PER_USED = 1.045
 
 _LIMIT = re.compile(r"(?:^|,)\s*limit:\s*([0-9.]+)\s*([KMGT]?)", re.IGNORECASE)
 

@@ -270,6 +270,17 @@ pub(crate) fn handle_granules(
     granules as u16
 }
 
+/// How many granules new handles of a private pool get, for a request of so many: of `most` no more
+/// than a quarter of them, or [`HANDLE_MAX_BYTES`].
+///
+/// Memory does not move there, and a smaller block in a handle holds all of it up. The stages of a
+/// network halve or quarter what they hold, and so does what replaces a block.
+pub(crate) fn private_handle_granules(most: u16, granules: u64, granule_bytes: u64) -> u16 {
+    let least = HANDLE_MAX_BYTES / granule_bytes;
+    let granules = granules.div_ceil(4).max(least).clamp(1, u64::from(most));
+    granules as u16
+}
+
 /// How many idle windows a remap of so many granules looks at: 256 granules of them, or 16 windows.
 /// Looking at more takes longer than the driver calls that it could save.
 pub(crate) fn windows_to_look_at(granules: usize) -> usize {
@@ -323,6 +334,15 @@ mod tests {
         assert_eq!(large(u64::MAX), None);
         let unsplit = |bytes| plain_segment_bytes(SizeClass::Large, bytes, false, None);
         assert_eq!((unsplit(MIB + 512), unsplit(3 * MIB)), (Some(2 * MIB), Some(4 * MIB)));
+    }
+
+    #[test]
+    fn a_private_pool_takes_handles_of_a_quarter_of_what_is_asked_for() {
+        let handle = |most, granules| private_handle_granules(most, granules, 2 * MIB);
+        assert_eq!([54, 14, 8, 1].map(|granules| handle(64, granules)), [14, 4, 4, 4]);
+        assert_eq!((handle(8, 54), handle(1, 54)), (8, 1), "no more than others get");
+        assert_eq!(private_handle_granules(64, 5, 16 * MIB), 2);
+        assert_eq!(private_handle_granules(64, 1, 16 * MIB), 1);
     }
 
     #[test]

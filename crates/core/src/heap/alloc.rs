@@ -134,6 +134,9 @@ impl Heap {
         let Some(segment) = self.space.segments.containing(place.start) else { return Ok(None) };
         let class = self.space.list(self.space.segments[segment].list).class;
         let list = self.pools.list_in(&mut self.space, pool.index, class, stream.index);
+        if pool != PoolId::DEFAULT {
+            self.windows().lead_back(list, &place);
+        }
         let Some(first) = self.space.free_around(list, &place) else { return Ok(None) };
         if !self.pools.at(pool.index).is_split && self.space.blocks[first].range() != place {
             return Ok(None);

@@ -50,7 +50,7 @@ impl Heap {
             }
             Intent::Remap { request, window, donors } => {
                 self.vm.commit(&self.space.segments, &steps);
-                self.windows().finish_remap(request, window, &donors);
+                self.windows().finish_remap(request.list, window, &donors);
                 return Committed::Granted(self.occupy(window, request));
             }
             Intent::Move(one) => Compaction::of(self).finish_move(one, &steps),

@@ -94,8 +94,12 @@ impl Heap {
             return Ok(Outcome::Plan(plan));
         }
         let is_roomy = self.headroom.is_roomy(&self.stats, needed_bytes);
+        let is_open = self.pools.is_open(self.space.list(request.list));
         let class = self.space.list(request.list).class;
         let most = self.headroom.handle_granules(&self.stats, class, request.bytes, is_roomy);
+        let (unit, granules) = (self.vm.granule_bytes(), needed_bytes / self.vm.granule_bytes());
+        let private = || policy::private_handle_granules(most, granules, unit);
+        let most = if is_open { most } else { private() };
         let Remappable { donors, missing_bytes, is_affordable } =
             self.remappable(request, needed_bytes, is_roomy, most);
         if missing_bytes == 0 && is_affordable {
@@ -117,11 +121,10 @@ impl Heap {
         {
             return Ok(Outcome::Plan(plan));
         }
-        // What is created for a private pool, or beside memory in use, would not be remapped.
+        // What is created beside memory in use would not be remapped, but in its own private pool.
         let may_remap = missing_bytes < needed_bytes
             && is_affordable
-            && request.reuse != Reuse::OwnStream
-            && self.pools.is_open(self.space.list(request.list));
+            && (!is_open || request.reuse != Reuse::OwnStream);
         let to_remap_bytes = if may_remap { missing_bytes } else { 0 };
         let bytes = if is_affordable { missing_bytes } else { needed_bytes };
         let given_up = Gather { bytes, beyond_bytes: 0, whose: Whose::GivenUp };
@@ -147,7 +150,9 @@ impl Heap {
         let search = self.search(request);
         let donors = search.donors(false);
         let (handles, missing_bytes) = self.vm.to_take(&search.fresh(), &donors);
-        let is_affordable = !is_roomy || {
+        // What a private pool has too much serves nobody else.
+        let is_private = !self.pools.is_open(self.space.list(request.list));
+        let is_affordable = is_private || !is_roomy || {
             // What growth makes beside is not saved: the next requests would grow by it.
             let unit = self.vm.granule_bytes();
             let in_place = self.space.best_growth(request.list, request.bytes, unit);
@@ -172,7 +177,8 @@ impl Heap {
         let handle_bytes = u64::from(most) * self.vm.granule_bytes();
         let held_bytes = self.stats.all.reserved_bytes.current;
         // What a private pool has too much serves nobody else.
-        let unit = match self.pools.is_open(self.space.list(request.list)) {
+        let is_open = self.pools.is_open(self.space.list(request.list));
+        let unit = match is_open {
             true => policy::growth_unit(handle_bytes, held_bytes),
             false => self.vm.granule_bytes(),
         };
@@ -191,7 +197,10 @@ impl Heap {
             self.headroom.check(&self.stats, created_bytes, request.look)?;
             return Ok(Outcome::Plan(self.plan_reservation(request, false)?));
         };
-        let new = self.vm.new_physical(point.bytes, 0, most);
+        // The next block begins where this one ends, and would hold up a whole handle.
+        let end = self.space.start_of(point) + request.bytes;
+        let is_shared = !is_open && !is_remap && !end.is_multiple_of(self.vm.granule_bytes());
+        let new = self.vm.new_physical(point.bytes, 0, most).with_last_alone(is_shared);
         self.headroom.check(&self.stats, new.created_bytes, request.look)?;
         Ok(Outcome::Plan(self.plan_growth((!is_remap).then_some(request), point, new)))
     }

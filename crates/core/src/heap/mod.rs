@@ -23,6 +23,7 @@ mod grow;
 mod growing;
 mod mesh;
 mod own_order;
+mod put_back;
 mod remap;
 mod search;
 mod state_machine;

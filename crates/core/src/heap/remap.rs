@@ -1,10 +1,10 @@
 //! Remaps: a request that fits nowhere is served by free granules, mapped side by side in a window.
 //!
 //! Taken are handles of which every byte is free and none pinned, of the default pool and of open
-//! ones: graphs hold the addresses of a private pool. I10: the request's stream is ordered after
-//! the last use of what it takes. When a window is free its granules go home at once (`free`), and
-//! it keeps its mappings: as long as they lead to granules that are free, the next remap there
-//! costs no driver call.
+//! ones, and by a private pool its own. I10: the request's stream is ordered after the last use of
+//! what it takes. When a window is free its granules go home at once (`free`), and it keeps its
+//! mappings: as long as they lead to granules that are free, the next remap there costs no driver
+//! call. Those of a private pool stay until it is released (I12).
 //!
 //! Of windows that serve equally well the smallest is taken, at the lowest address: not the one
 //! used last, which would depend on what the program did before. With the same memory free, the
@@ -17,9 +17,9 @@ use crate::plan::{Intent, Plan, Request, Reuse};
 use crate::policy;
 use crate::space::block::BlockIndex;
 use crate::space::{Granted, Space};
-use crate::vm::Figures;
 use crate::vm::donors::Donors;
 use crate::vm::span::Span;
+use crate::vm::{Figures, PageTable};
 
 impl Heap {
     /// Serves a request by a remap that takes no driver call, if one can be had at a glance.
@@ -45,7 +45,7 @@ impl Heap {
         let Window { index, fit } = self.search(request).idle_window(&donors, 1)?;
         let remap = self.vm.plan_remap(&self.space.blocks[index], fit, &donors)?;
         let taken = self.windows().claim(index, &remap);
-        self.windows().finish_remap(request, index, &taken);
+        self.windows().finish_remap(request.list, index, &taken);
         Some(self.occupy(index, request))
     }
 
@@ -55,13 +55,19 @@ impl Heap {
         let search = self.search(request);
         let idle = search.idle_window(donors, usize::MAX);
         let Window { index, fit } = idle.or_else(|| search.unmapped_window())?;
-        if let Some(plan) = self.plan_within_budget(request, fit.calls) {
-            return Some(Outcome::Plan(plan));
+        if !is_within_budget(&self.vm, fit.calls) {
+            if let Some(plan) = self.plan_fewer_mappings(request) {
+                return Some(Outcome::Plan(plan));
+            }
+            // Those of a private pool stay. It grows.
+            if !self.pools.is_open(self.space.list(request.list)) {
+                return None;
+            }
         }
         let remap = self.vm.plan_remap(&self.space.blocks[index], fit, donors)?;
         let taken = self.windows().claim(index, &remap);
         if remap.steps.is_empty() {
-            self.windows().finish_remap(request, index, &taken);
+            self.windows().finish_remap(request.list, index, &taken);
             return Some(Outcome::Granted(self.occupy(index, request)));
         }
         let intent = Intent::Remap { request, window: index, donors: taken };
@@ -76,21 +82,26 @@ impl Heap {
         plan_eviction_of(self, |span| !span.is_unmapped())
     }
 
-    /// Plans to keep within the budget of mappings before a remap with so many more. Where no use
-    /// of a window is known to be over, only a fence is recorded that will tell.
-    fn plan_within_budget(&mut self, request: Request, calls: usize) -> Option<Plan> {
-        let Figures { granules, mappings, .. } = self.vm.figures();
-        if calls == 0 || granules + mappings + calls <= policy::mapping_budget(granules) {
-            return None;
-        }
+    /// Plans for fewer mappings. Where no use of a window is known to be over, only a fence is
+    /// recorded that will tell.
+    fn plan_fewer_mappings(&mut self, request: Request) -> Option<Plan> {
         self.plan_eviction().or_else(|| {
             let mut windows = self.space.idle_windows.iter().map(|(_, index)| index);
-            let is_told = |index: &BlockIndex| self.streams.can_be_recorded(&self.space, *index);
-            let window = windows.find(is_told).filter(|_| request.reuse == Reuse::MayWait)?;
+            let can_end = |index: &BlockIndex| {
+                self.pools.is_open(self.space.list_of(*index))
+                    && self.streams.can_be_recorded(&self.space, *index)
+            };
+            let window = windows.find(can_end).filter(|_| request.reuse == Reuse::MayWait)?;
             let user = self.space.list(request.list).stream;
             self.streams.plan_wait(&self.space, user, &[window], false)
         })
     }
+}
+
+/// Whether there may be so many mappings more.
+fn is_within_budget(vm: &PageTable, calls: usize) -> bool {
+    let Figures { granules, mappings, .. } = vm.figures();
+    calls == 0 || granules + mappings + calls <= policy::mapping_budget(granules)
 }
 
 /// Plans to unmap those of these windows whose use is over, so many at once. `None` if there are
@@ -100,7 +111,9 @@ pub(super) fn plan_eviction_of(
     is_meant: impl Fn(&Span<'_>) -> bool,
 ) -> Option<Plan> {
     let is_over = |index: &BlockIndex| heap.streams.is_complete(&heap.space, *index);
-    let windows = heap.space.idle_windows.iter().map(|(_, index)| index).filter(is_over);
+    let is_open = |index: &BlockIndex| heap.pools.is_open(heap.space.list_of(*index));
+    let windows = heap.space.idle_windows.iter().map(|(_, index)| index);
+    let windows = windows.filter(|index| is_open(index) && is_over(index));
     let spans = windows.map(|index| (index, heap.vm.under(&heap.space.blocks[index])));
     let meant = spans.filter(|(_, span)| is_meant(span));
     let ranges = meant.map(|(index, span)| (index, span.mapped_ranges()));

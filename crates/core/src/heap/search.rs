@@ -143,13 +143,11 @@ impl Search<'_> {
         #[cfg(test)]
         LOOKED.set(LOOKED.get() + 1);
         let (blocks, list) = (&self.space.blocks, self.request.list);
-        // Rests of windows of an open pool go home with the last use of their granule.
-        let stays = !self.pools.is_open(self.space.list(list));
         let joins = |index: BlockIndex| {
             index.some().is_some_and(|index| {
                 let block = &blocks[index];
                 block.state == BlockState::Free
-                    && (stays || !block.is_window)
+                    && (!block.is_window || self.stays(block))
                     && (block.list == list || self.may_join(index, worst))
             })
         };
@@ -172,6 +170,15 @@ impl Search<'_> {
         {
             *best = Some((bytes, address, run));
         }
+    }
+
+    /// Whether rests of a window stay where they are. Others go home with the last use of their
+    /// handle, all of it in the order of one stream.
+    fn stays(&self, block: &Block) -> bool {
+        let list = self.space.list(block.list);
+        let is_own = |home| self.space.of_segment(home).pool == list.pool;
+        let handles = self.vm.span(block.segment, self.vm.under(block).handles_around());
+        !self.pools.is_open(list) && handles.of_segments(is_own).is_empty()
     }
 
     /// Whether a run may have a free block of another stream.
@@ -214,7 +221,7 @@ impl Search<'_> {
         let lists = || self.pools.open_mapped(self.space);
         let own = lists().filter(|list| list.stream == self.user);
         let others = lists().filter(|list| list.stream != self.user && !is_own_only);
-        for list in own.chain(others) {
+        for list in self.private_lists().chain(own).chain(others) {
             if self.add_donors(list, &mut found).is_break() {
                 break;
             }
@@ -222,11 +229,26 @@ impl Search<'_> {
         Donors::new(found.donors)
     }
 
+    /// The lists of the request's pool, if that is private: what serves nobody else comes first.
+    ///
+    /// Those of other streams only if graphs of the pool never run at the same time: what goes home
+    /// serves any of its streams.
+    fn private_lists(&self) -> impl Iterator<Item = &FreeList> {
+        let own = self.space.list(self.request.list);
+        let is_closed = !self.pools.is_open(own) && own.kind == SegmentKind::Mapped;
+        let is_exclusive = self.pools.at(own.pool).is_exclusive;
+        self.space.lists().iter().filter(move |list| {
+            is_closed && list.pool == own.pool && (is_exclusive || list.stream == self.user)
+        })
+    }
+
     /// Adds what the request may take of the free blocks of a list, until that is enough.
     fn add_donors(&self, list: &FreeList, found: &mut Found) -> ControlFlow<()> {
         let granule_bytes = self.config.granule_bytes;
         let enough_bytes = self.granules as u64 * granule_bytes;
         let order = self.streams.order_between(list.stream, self.user);
+        let is_private = !self.pools.is_open(list);
+        let is_borrowed = !is_private && !self.pools.is_open(self.space.list(self.request.list));
         for bin in list.bins_down_to(granule_bytes) {
             for block in list.bin(&self.space.blocks, bin) {
                 found.looked += 1;
@@ -237,15 +259,19 @@ impl Search<'_> {
                 #[cfg(test)]
                 LOOKED.set(LOOKED.get() + 1);
                 let free = &self.space.blocks[block];
+                // What a private pool has borrowed stays in its window.
+                if is_private && free.is_window {
+                    continue;
+                }
                 self.vm.under(free).to_take(|whole| {
-                    let Some(is_ordered) = self.is_ordered(free, order) else { return };
+                    let Some(is_ordered) = self.is_ordered(free, order, is_private) else { return };
                     found.ordered_bytes += if is_ordered { whole.end - whole.start } else { 0 };
                     found.donors.push(Donor {
                         block,
                         segment: free.segment,
                         start: whole.start,
                         end: whole.end,
-                        is_foreign: order.is_foreign,
+                        is_foreign: order.is_foreign || is_borrowed,
                         is_ordered,
                     });
                 });
@@ -255,11 +281,12 @@ impl Search<'_> {
     }
 
     /// Whether the request may take of a free block at once; `None` if not even after a wait.
-    fn is_ordered(&self, free: &Block, order: OrderBetween) -> Option<bool> {
+    fn is_ordered(&self, free: &Block, order: OrderBetween, is_private: bool) -> Option<bool> {
         let is_over = free.free_after <= order.passed;
         if self.request.reuse == Reuse::OwnStream {
-            // Captured work runs later, on any stream: only memory that nobody uses is safe.
-            return is_over.then_some(true);
+            // Captured work runs later, on any stream: only memory that nobody uses is safe, and
+            // what the same stream has freed in its private pool.
+            return (is_over || is_private && !order.is_foreign).then_some(true);
         }
         if is_over || !order.is_foreign {
             return Some(true);

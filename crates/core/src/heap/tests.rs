@@ -5,6 +5,7 @@ mod donors;
 mod giving;
 mod growing;
 mod mesh;
+mod private;
 mod runs;
 mod slices;
 mod trail;

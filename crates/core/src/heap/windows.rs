@@ -13,8 +13,7 @@ use std::ops::Range;
 
 use crate::counters::Counters;
 use crate::fence::Streams;
-use crate::id::SegmentIx;
-use crate::plan::Request;
+use crate::id::{ListIx, SegmentIx};
 use crate::pool::{Pool, Pools};
 use crate::space::Space;
 use crate::space::block::{Block, BlockIndex, BlockState};
@@ -74,12 +73,7 @@ impl Windows<'_> {
     }
 
     /// All granules of a remap are mapped and accessible in its window.
-    pub(super) fn finish_remap(
-        &mut self,
-        request: Request,
-        window: BlockIndex,
-        taken: &[BlockIndex],
-    ) {
+    pub(super) fn finish_remap(&mut self, list: ListIx, window: BlockIndex, taken: &[BlockIndex]) {
         let granule_bytes = self.vm.granule_bytes();
         for &index in taken {
             let class = self.space.list_of(index).class as usize;
@@ -99,13 +93,13 @@ impl Windows<'_> {
         assert!(block.is_window, "memory is remapped to what is no window");
         assert!(block.state == BlockState::Claimed, "memory is remapped to a window in use");
         self.vm.back(block.segment, block.range());
-        let list = self.space.list(request.list);
-        let (class, stream) = (list.class as usize, list.stream);
+        let of = self.space.list(list);
+        let (class, stream) = (of.class as usize, of.stream);
         let block = &mut self.space.blocks[window];
         self.stats.classes[class].reserved_bytes.add(block.bytes);
         // What is left over is free to the request's stream at once; to others from its next fence
         // on, which covers those of the streams it waited for.
-        (block.list, block.free_after) = (request.list, self.streams.at(stream).free_after());
+        (block.list, block.free_after) = (list, self.streams.at(stream).free_after());
     }
 
     // Moves.
@@ -252,10 +246,13 @@ impl Windows<'_> {
     /// what is pinned.
     fn send_home(&mut self, index: BlockIndex, freed: Range<u64>) {
         let block = &self.space.blocks[index];
-        if !self.pools.is_open(self.space.list(block.list)) {
-            return;
-        }
+        let list = self.space.list(block.list);
         let mut parts = self.vm.under(block).to_send_home(freed);
+        if !self.pools.is_open(list) {
+            let is_own = |home| self.space.of_segment(home).pool == list.pool;
+            let own = |part: Range<u64>| self.vm.span(block.segment, part).of_segments(is_own);
+            parts = parts.into_iter().flat_map(own).collect();
+        }
         // From the last to the first: what is cut off stands behind what the block keeps.
         while let Some(range) = parts.pop() {
             let claimed = self.space.claim_range(index, range.start, range.end);
@@ -336,15 +333,18 @@ impl Windows<'_> {
         free: &mut Vec<BlockIndex>,
     ) {
         let of = &self.space.segments[segment];
-        if !of.is_window || !self.pools.is_open(self.space.list(of.list)) {
+        if !of.is_window {
             return;
         }
+        let is_open = self.pools.is_open(self.space.list(of.list));
         let mut next = first;
         while let Some(index) = next.some()
             && self.space.blocks[index].address < end
         {
             if self.space.blocks[index].state == BlockState::Free {
-                self.streams.join_complete(self.space, index);
+                if is_open {
+                    self.streams.join_complete(self.space, index);
+                }
                 free.push(index);
             }
             next = self.space.blocks[index].next;

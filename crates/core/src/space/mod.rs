@@ -135,6 +135,11 @@ impl Space {
         self.list(self.blocks[index].list)
     }
 
+    /// The list that a segment was obtained for.
+    pub(crate) fn of_segment(&self, segment: SegmentIx) -> &FreeList {
+        self.list(self.segments[segment].list)
+    }
+
     // Segments.
 
     /// A new segment with one claimed block over all of it.

@@ -37,6 +37,11 @@ impl Space {
         points.min_by_key(|point| (point.bytes, self.blocks[point.unmapped].address))
     }
 
+    /// Where a request begins that is served there.
+    pub(crate) fn start_of(&self, point: GrowthPoint) -> u64 {
+        self.blocks[point.before.some().unwrap_or(point.unmapped)].address
+    }
+
     /// Where there is room for so many bytes, in whole `unit`s: the lowest address.
     pub(crate) fn room_for(&self, list: ListIx, bytes: u64, unit: u64) -> Option<GrowthPoint> {
         let unmapped = self.unmapped_blocks(list, false);

@@ -20,9 +20,16 @@ pub(crate) struct NewPhysical {
     pub(crate) created_bytes: u64,
     /// How many of them a new handle gets at most.
     most: u16,
+    /// The last one is a handle by itself.
+    is_last_alone: bool,
 }
 
 impl NewPhysical {
+    /// Whether the last granule is a handle by itself: two blocks share it.
+    pub(crate) fn with_last_alone(self, is_last_alone: bool) -> Self {
+        Self { is_last_alone, ..self }
+    }
+
     /// Whether some of it is created in handles of several granules.
     pub(crate) const fn creates_large_handles(&self) -> bool {
         self.most > 1 && self.missing > 1
@@ -87,14 +94,17 @@ impl PageTable {
         }
         let bytes = bytes + over as u64 * self.granule_bytes;
         let created_bytes = missing as u64 * self.granule_bytes;
-        NewPhysical { bytes, idle, missing, created_bytes, most }
+        NewPhysical { bytes, idle, missing, created_bytes, most, is_last_alone: false }
     }
 
     /// Names new handles for the granules that are missing, as few as hold them.
     fn name_handles(&mut self, new: &NewPhysical) -> Vec<GranuleId> {
         let most = usize::from(new.most);
         assert!(most > 0, "handles have no granules");
-        let sizes = (0..new.missing).step_by(most).map(|at| most.min(new.missing - at));
+        let last = usize::from(new.is_last_alone && new.missing > 0);
+        let others = new.missing - last;
+        let sizes = (0..others).step_by(most).map(|at| most.min(others - at));
+        let sizes = sizes.chain((last > 0).then_some(last));
         sizes.map(|size| self.granules.name(size as u16)).collect()
     }
 

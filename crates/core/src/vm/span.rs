@@ -107,7 +107,7 @@ impl<'a> Span<'a> {
     }
 
     /// The handles that it touches.
-    pub(super) fn handles_around(&self) -> Range<u64> {
+    pub(crate) fn handles_around(&self) -> Range<u64> {
         let start = round_down(self.addresses.start, self.table.granule_bytes);
         let end = self.addresses.end.next_multiple_of(self.table.granule_bytes);
         assert!(start < end, "nothing is around no addresses");
@@ -156,6 +156,33 @@ impl<'a> Span<'a> {
         for (page, _) in self.mapped_pages() {
             let start = self.table.address_of(page);
             push_range(&mut ranges, start..start + granule_bytes);
+        }
+        ranges
+    }
+
+    /// Where the granules behind it belong, range by range, each with the address here.
+    pub(crate) fn homes(&self) -> Vec<(u64, Range<u64>)> {
+        let granule_bytes = self.table.granule_bytes;
+        let mut homes: Vec<(u64, Range<u64>)> = Vec::new();
+        for (page, id) in self.mapped_pages() {
+            let Some(home) = self.table.granules.home(id) else { continue };
+            let start = self.table.address_of(home);
+            match homes.last_mut() {
+                Some((_, last)) if last.end == start => last.end += granule_bytes,
+                _ => homes.push((self.table.address_of(page), start..start + granule_bytes)),
+            }
+        }
+        homes
+    }
+
+    /// What of it leads to granules that belong to such segments, as few ranges.
+    pub(crate) fn of_segments(&self, is_meant: impl Fn(SegmentIx) -> bool) -> Vec<Range<u64>> {
+        let mut ranges = Vec::new();
+        for (page, id) in self.mapped_pages() {
+            if self.table.granules.home(id).is_some_and(|home| is_meant(home.segment)) {
+                let start = self.table.address_of(page);
+                push_range(&mut ranges, start..start + self.table.granule_bytes);
+            }
         }
         ranges
     }

@@ -7,6 +7,7 @@ use drystone_core::{Captured, CrossStream, Prefer, SegmentKind, StateMachine};
 use proptest::prelude::*;
 use proptest_state_machine::{ReferenceStateMachine, StateMachineTest, prop_state_machine};
 
+use crate::runs::{MovingRuns, PrivateRuns};
 use crate::world::{Fate, Setup, World};
 
 const MIB: u64 = 1 << 20;
@@ -84,6 +85,12 @@ pub enum Transition {
         nth: usize,
         fate: Fate,
     },
+    /// Puts the blocks of a private pool back where they were.
+    PutBack {
+        pool: usize,
+        stream: usize,
+        sizes: Vec<u64>,
+    },
     ResetPeaks,
     AddStream,
     RetireStream {
@@ -112,7 +119,7 @@ pub enum Transition {
     },
 }
 
-fn fate() -> impl Strategy<Value = Fate> {
+pub fn fate() -> impl Strategy<Value = Fate> {
     let stop = proptest::option::weighted(0.4, 0..8usize);
     prop_oneof![
         12 => Just(Fate::Complete),
@@ -183,7 +190,7 @@ fn setup() -> impl Strategy<Value = Setup> {
     })
 }
 
-fn transitions(granule_bytes: u64) -> impl Strategy<Value = Transition> {
+pub fn transitions(granule_bytes: u64) -> impl Strategy<Value = Transition> {
     let captured = prop_oneof![
         1 => Just(Captured::Own),
         1 => Just(Captured::Other),
@@ -203,8 +210,12 @@ fn transitions(granule_bytes: u64) -> impl Strategy<Value = Transition> {
     let sizes = proptest::collection::vec(bytes(granule_bytes), 1..6);
     let go_back = (0..4usize, 0..4usize, sizes, 1..6usize)
         .prop_map(|(pool, stream, sizes, back)| Transition::GoBack { pool, stream, sizes, back });
+    let sizes = proptest::collection::vec(bytes(granule_bytes), 1..6);
+    let put_back = (1..4usize, 0..4usize, sizes)
+        .prop_map(|(pool, stream, sizes)| Transition::PutBack { pool, stream, sizes });
     let nth = || 0..16usize;
     prop_oneof![
+        2 => put_back,
         30 => allocate,
         20 => (nth(), fate()).prop_map(|(nth, fate)| Transition::Free { nth, fate }),
         4 => go_back,
@@ -251,53 +262,6 @@ impl ReferenceStateMachine for Runs {
 
     fn transitions(setup: &Setup) -> BoxedStrategy<Transition> {
         transitions(setup.granule_bytes).boxed()
-    }
-
-    fn apply(setup: Setup, _: &Transition) -> Setup {
-        setup
-    }
-}
-
-/// Runs in which memory moves often: large handles, of which parts are freed.
-pub struct MovingRuns;
-
-impl ReferenceStateMachine for MovingRuns {
-    type State = Setup;
-    type Transition = Transition;
-
-    fn init_state() -> BoxedStrategy<Setup> {
-        let prefer = prop_oneof![Just(Prefer::Memory), Just(Prefer::Balanced)];
-        let capacity_bytes = prop_oneof![Just(48 * MIB), Just(128 * MIB), Just(1024 * MIB)];
-        let setup =
-            (prefer, capacity_bytes, 1..=3usize).prop_map(|(prefer, bytes, streams)| Setup {
-                left_per_handle: 1,
-                prefer,
-                device_bytes: bytes,
-                capacity_bytes: bytes,
-                streams,
-                ..Setup::default()
-            });
-        setup.boxed()
-    }
-
-    fn transitions(setup: &Setup) -> BoxedStrategy<Transition> {
-        let granule_bytes = setup.granule_bytes;
-        let bytes = (1..14u64).prop_map(move |halves| halves * granule_bytes / 2);
-        let allocate = (0..3usize, bytes.clone(), fate()).prop_map(|(stream, bytes, fate)| {
-            let captured = Captured::None;
-            Transition::Allocate { pool: 0, stream, bytes, captured, fated: 3, fate }
-        });
-        let nth = || 0..64usize;
-        let steps = prop_oneof![
-            40 => allocate,
-            30 => nth().prop_map(|nth| Transition::Free { nth, fate: Fate::Complete }),
-            15 => (proptest::option::of(bytes), fate())
-                .prop_map(|(bytes, fate)| Transition::Compact { bytes, fate }),
-            10 => (0..4usize, fate()).prop_map(|(nth, fate)| Transition::Resume { nth, fate }),
-            10 => (nth(), fate()).prop_map(|(nth, fate)| Transition::MakeWhole { nth, fate }),
-            20 => transitions(granule_bytes),
-        ];
-        steps.boxed()
     }
 
     fn apply(setup: Setup, _: &Transition) -> Setup {
@@ -437,6 +401,11 @@ impl World {
                     self.make_whole(address, fate);
                 }
             }
+            Transition::PutBack { pool, stream, sizes } if pool < self.pools.len() => {
+                if let Some(stream) = Self::pick(&self.reference.streams, stream) {
+                    self.put_back(pool, stream, &sizes);
+                }
+            }
             Transition::ResetPeaks => self.reset_peaks(),
             Transition::AddStream if self.reference.streams.len() < 4 => {
                 self.add_stream();
@@ -469,22 +438,29 @@ impl World {
 }
 
 /// A few seconds' worth of runs; `PROPTEST_CASES` asks for more.
-fn config() -> ProptestConfig {
+fn config(cases: u32) -> ProptestConfig {
     let config = ProptestConfig::default();
     let is_chosen = std::env::var_os("PROPTEST_CASES").is_some();
-    ProptestConfig { cases: if is_chosen { config.cases } else { 192 }, ..config }
+    ProptestConfig { cases: if is_chosen { config.cases } else { cases }, ..config }
 }
 
 prop_state_machine! {
-    #![proptest_config(config())]
+    #![proptest_config(config(192))]
 
     #[test]
     fn heap_agrees_with_the_reference(sequential 1..96 => HeapAgainst<Runs>);
 }
 
 prop_state_machine! {
-    #![proptest_config(config())]
+    #![proptest_config(config(192))]
 
     #[test]
     fn heap_whose_memory_moves_agrees_with_it(sequential 1..160 => HeapAgainst<MovingRuns>);
+}
+
+prop_state_machine! {
+    #![proptest_config(config(64))]
+
+    #[test]
+    fn heap_of_private_pools_agrees_with_it(sequential 1..160 => HeapAgainst<PrivateRuns>);
 }

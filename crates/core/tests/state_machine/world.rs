@@ -8,6 +8,7 @@ mod allocate;
 mod free;
 mod pins;
 mod plans;
+mod private;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -73,6 +74,8 @@ pub struct World {
     /// Whose plan is being carried out; none for one that was left open.
     miss: Option<Miss<()>>,
     pins: BTreeMap<u64, Pinned>,
+    /// Of pages that private pools gave to the program, which pool's, and the memory behind them.
+    graphs: BTreeMap<u64, (usize, Vec<Range<u64>>)>,
 }
 
 impl World {
@@ -95,6 +98,7 @@ impl World {
             flights: Vec::new(),
             miss: None,
             pins: BTreeMap::new(),
+            graphs: BTreeMap::new(),
         };
         world.reference.pool_streams.add_pool(0);
         for _ in 0..setup.streams {
@@ -160,6 +164,7 @@ impl World {
         } else {
             assert_eq!(released, Ok(()));
             self.pools[number].1 = true;
+            self.graphs.retain(|_, (pool, _)| *pool != number);
         }
     }
 
@@ -311,6 +316,7 @@ impl World {
     /// Everything that must hold after every operation.
     pub fn verify(&self) {
         self.verify_pins();
+        self.verify_graphs();
         if let Err(broken) = self.heap.check() {
             panic!("{broken}");
         }
@@ -412,11 +418,25 @@ impl World {
         }
         self.heap.release_all_pools();
         self.pools.iter_mut().for_each(|pool| pool.1 = true);
+        self.graphs.clear();
         self.synchronize(Fate::Complete);
         self.verify();
         assert!(self.reference.away.is_empty(), "blocks wait for nothing");
         while self.trim(Fate::Complete) {
             self.verify();
+        }
+        for s in self.heap.snapshot() {
+            println!("SEG pool {} {:#x} {:?}", s.pool, s.address, s.bytes);
+            for b in &s.blocks {
+                println!(
+                    "   {:#x} {} {:?} stream {} phys {:?}",
+                    b.address,
+                    b.bytes,
+                    b.state,
+                    b.stream,
+                    self.device.physical(b.address, b.bytes.min(64 << 20))
+                );
+            }
         }
         self.device.assert_empty();
         assert_eq!(self.heap.snapshot(), []);

@@ -13,9 +13,8 @@ use drystone_trace::replay;
 
 const GRANULE_BYTES: u64 = 2 << 20;
 
-/// Those that need more. In the first blocks of 9,547 sizes leave parts of granules unused; in the
-/// second those of a graph's pool do, which do not move.
-const REFUSED: [&str; 2] = ["index_that_grows", "photos_enlarged"];
+/// The one that needs more: its blocks of 9,547 sizes leave parts of granules unused.
+const REFUSED: [&str; 1] = ["index_that_grows"];
 
 fn traces() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../traces");
@@ -37,9 +36,9 @@ fn is_served(trace: &Trace) -> bool {
 }
 
 #[test]
-fn two_per_cent_to_spare_are_enough_for_every_program_but_two() {
+fn two_per_cent_to_spare_are_enough_for_every_program_but_one() {
     let paths = traces();
-    assert!(paths.len() >= 50, "{paths:?}");
+    assert!(paths.len() >= 60, "{paths:?}");
     let mut refused = Vec::new();
     for path in &paths {
         let traces = read_path(path, &Limits::default()).unwrap();

@@ -153,6 +153,14 @@ impl World {
     }
 
     pub(super) fn take(&mut self, request: Request, grant: Granted) -> u64 {
+        let class = self.class_at(grant.address);
+        let is_own = class == size_class(request.bytes);
+        assert!(is_own || self.is_full(grant.bytes), "{grant:?} is of {class:?}");
+        self.note(request, grant)
+    }
+
+    /// The program has a block, in whatever memory.
+    pub(super) fn note(&mut self, request: Request, grant: Granted) -> u64 {
         let Granted { address, bytes, .. } = grant;
         let class = self.class_at(address);
         let (least, slack) = match self.kinds[request.pool] {
@@ -181,7 +189,6 @@ impl World {
         let Request { pool, stream, bytes: requested } = request;
         let uses = Vec::new();
         let is_worked = is_usable;
-        assert!(class == size_class(requested) || self.is_full(bytes), "{grant:?} is of {class:?}");
         let block = Block {
             address,
             requested,
@@ -194,6 +201,7 @@ impl World {
             is_worked,
             physical,
         };
+        self.note_graph(pool, address, bytes);
         self.reference.grant(address, block);
         assert_eq!(self.heap.size_of(address), Ok((bytes, requested)));
         address

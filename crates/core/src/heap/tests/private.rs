@@ -1,0 +1,224 @@
+//! Private pools remap their own memory, behind addresses that graphs hold.
+
+use super::{heap_of, request};
+use crate::{Granted, Heap, PoolId, Prefer, Reuse, StateMachine, StreamId, policy};
+
+const GRANULE: u64 = 2 << 20;
+
+struct Captures {
+    heap: Heap,
+    pool: PoolId,
+    stream: StreamId,
+}
+
+impl Captures {
+    fn new(prefer: Prefer) -> Self {
+        let mut heap = heap_of(prefer);
+        let (pool, stream) = (heap.add_pool(), heap.add_stream());
+        Self { heap, pool, stream }
+    }
+
+    fn take(&mut self, granules: u64) -> Granted {
+        let Self { heap, pool, stream } = self;
+        request(heap, *pool, *stream, granules * GRANULE, Reuse::OwnStream)
+    }
+
+    fn free(&mut self, block: Granted) {
+        let _ = self.heap.free(block.address).unwrap();
+    }
+
+    fn held(&self) -> u64 {
+        self.heap.stats().all.reserved_bytes.current / GRANULE
+    }
+
+    /// Two gaps of so many granules, between blocks in use.
+    fn gaps(&mut self, granules: u64) {
+        let blocks = [granules, 1, granules, 1].map(|granules| self.take(granules));
+        self.free(blocks[0]);
+        self.free(blocks[2]);
+    }
+}
+
+/// With memory to spare, too: what a pool has too much serves nobody else.
+#[test]
+fn gaps_serve_a_larger_request_of_the_same_pool() {
+    for prefer in [Prefer::Memory, Prefer::Balanced, Prefer::Speed] {
+        let mut captures = Captures::new(prefer);
+        captures.gaps(4);
+        let held = captures.held();
+        let wide = captures.take(8);
+        assert_eq!(captures.held(), held, "{prefer:?}");
+        // At home again it serves as before, and the window as before, with no driver call.
+        captures.free(wide);
+        let narrow = captures.take(4);
+        assert_ne!(narrow.address, wide.address);
+        captures.free(narrow);
+        let calls = captures.heap.stats().granule_remaps;
+        let again = captures.take(8);
+        assert_eq!((again.address, captures.held()), (wide.address, held));
+        assert_eq!(captures.heap.stats().granule_remaps, calls + 8);
+        captures.heap.check().unwrap();
+    }
+}
+
+/// Only what lacks is created.
+#[test]
+fn gaps_that_do_not_suffice_are_filled_up() {
+    let mut captures = Captures::new(Prefer::Balanced);
+    captures.gaps(4);
+    let held = captures.held();
+    captures.take(10);
+    assert_eq!(captures.held(), held + 2);
+    captures.heap.check().unwrap();
+}
+
+/// A handle ends where a block does, but for what it shares with the next one; and a smaller block
+/// holds up a quarter of what was there before.
+#[test]
+fn blocks_in_use_hold_up_little_of_the_gaps_beside_them() {
+    const MIB: u64 = 1 << 20;
+    let mut captures = Captures::new(Prefer::Speed);
+    let mut take = |mib: u64| {
+        let Captures { heap, pool, stream } = &mut captures;
+        request(heap, *pool, *stream, mib * MIB, Reuse::OwnStream)
+    };
+    let blocks = [27, 27, 27, 27, 108, 27].map(&mut take);
+    [0, 2, 4].into_iter().for_each(|gap| captures.free(blocks[gap]));
+    let mut take = |mib: u64| {
+        let Captures { heap, pool, stream } = &mut captures;
+        request(heap, *pool, *stream, mib * MIB, Reuse::OwnStream)
+    };
+    // It lies in the gap of 108 MiB once those of 27 have blocks again.
+    let held = [27, 27, 27].map(&mut take);
+    captures.free(held[0]);
+    captures.free(held[1]);
+    let held = captures.held();
+    let wide = captures.take(26 / 2 + 24 / 2 + 78 / 2);
+    assert_eq!(captures.held(), held, "{wide:?}");
+    captures.heap.check().unwrap();
+}
+
+/// I12: a graph has the window's addresses.
+#[test]
+fn windows_of_a_private_pool_stay_mapped_until_it_is_released() {
+    let mut captures = Captures::new(Prefer::Memory);
+    captures.gaps(4);
+    let wide = captures.take(8);
+    captures.free(wide);
+    let Captures { mut heap, pool, .. } = captures;
+    let plan = heap.plan_synchronize();
+    heap.commit(plan, 0);
+    assert_eq!(heap.remap_stats().aliases, 8);
+    assert!(heap.plan_eviction().is_none());
+    assert!(heap.plan_trim().is_none());
+    heap.release_pool(pool).unwrap();
+    let plan = heap.plan_synchronize();
+    heap.commit(plan, 0);
+    let plan = heap.plan_eviction().unwrap();
+    heap.commit(plan, 0);
+    assert_eq!(heap.remap_stats().aliases, 0);
+    heap.check().unwrap();
+}
+
+/// They are no fewer by and by, and would be without end: a pool that has many grows.
+#[test]
+fn mappings_of_a_private_pool_stay_within_the_budget() {
+    let mut captures = Captures::new(Prefer::Memory);
+    let blocks: Vec<Granted> = (0..400).map(|_| captures.take(1)).collect();
+    blocks.iter().step_by(2).for_each(|&block| captures.free(block));
+    let (mut most, before) = (0, captures.held());
+    for size in 2..=200 {
+        let block = captures.take(size);
+        captures.free(block);
+        most = policy::mapping_budget(captures.held() as usize);
+        let aliases = captures.heap.remap_stats().aliases as usize;
+        assert!(aliases <= most, "{aliases} aliases of {most}");
+    }
+    assert!(captures.held() > before, "{most} were enough");
+    captures.heap.check().unwrap();
+}
+
+/// Graphs of one pool may run at the same time, if the program says so.
+#[test]
+fn graphs_that_run_together_do_not_remap_each_others_memory() {
+    for is_exclusive in [true, false] {
+        let mut captures = Captures::new(Prefer::Memory);
+        captures.heap.set_exclusive(captures.pool, is_exclusive).unwrap();
+        captures.gaps(4);
+        let plan = captures.heap.plan_synchronize();
+        captures.heap.commit(plan, 0);
+        let held = captures.held();
+        captures.stream = captures.heap.add_stream();
+        captures.take(8);
+        assert_eq!(captures.held() == held, is_exclusive);
+        captures.heap.check().unwrap();
+    }
+}
+
+/// A tree of graphs goes back to where it was: the block was in a window, whose memory is at home.
+#[test]
+fn a_block_is_put_back_into_an_idle_window() {
+    let mut captures = Captures::new(Prefer::Memory);
+    captures.gaps(4);
+    let wide = captures.take(7);
+    captures.free(wide);
+    let narrow = captures.take(3);
+    captures.free(narrow);
+    let Captures { mut heap, pool, stream } = captures;
+    let held = heap.stats().all.reserved_bytes.current;
+    let place = wide.address..wide.address + wide.bytes;
+    let part = wide.address + GRANULE..wide.address + 3 * GRANULE;
+    // Its memory is in use elsewhere.
+    let blocking = request(&mut heap, pool, stream, 4 * GRANULE, Reuse::OwnStream);
+    assert_eq!(heap.allocate_at(pool, stream, 7 * GRANULE, place.clone()).unwrap(), None);
+    heap.check().unwrap();
+    let _ = heap.free(blocking.address).unwrap();
+    let first = heap.allocate_at(pool, stream, 2 * GRANULE, part).unwrap().unwrap();
+    heap.check().unwrap();
+    let _ = heap.free(first.address).unwrap();
+    assert_eq!(heap.allocate_at(pool, stream, 7 * GRANULE, place).unwrap(), Some(wide));
+    assert_eq!(heap.stats().all.reserved_bytes.current, held);
+    heap.check().unwrap();
+    let _ = heap.free(wide.address).unwrap();
+    heap.check().unwrap();
+}
+
+/// What another stream has freed of the memory at home meanwhile is in that stream's order there.
+#[test]
+fn memory_that_two_streams_freed_is_complete_once_both_are() {
+    let mut captures = Captures::new(Prefer::Memory);
+    captures.gaps(4);
+    let wide = captures.take(8);
+    captures.free(wide);
+    let Captures { mut heap, pool, stream } = captures;
+    let settle = |heap: &mut Heap| {
+        let plan = heap.plan_synchronize();
+        heap.commit(plan, 0);
+    };
+    settle(&mut heap);
+    // The other stream has come much further.
+    let other = heap.add_stream();
+    for _ in 0..9 {
+        let used = request(&mut heap, PoolId::DEFAULT, stream, GRANULE, Reuse::MayWait);
+        heap.record_stream(used.address, other).unwrap();
+        let crate::Freed::Plan(plan) = heap.free(used.address).unwrap() else { panic!() };
+        heap.commit(*plan, 0);
+        settle(&mut heap);
+    }
+    let parts = [stream, other]
+        .map(|stream| request(&mut heap, pool, stream, 2 * GRANULE, Reuse::OwnStream));
+    assert_eq!(parts[0].address + parts[0].bytes, parts[1].address);
+    for part in parts {
+        let _ = heap.free(part.address).unwrap();
+    }
+    let place = wide.address..wide.address + wide.bytes;
+    assert_eq!(heap.allocate_at(pool, stream, wide.bytes, place).unwrap(), Some(wide));
+    heap.check().unwrap();
+    let _ = heap.free(wide.address).unwrap();
+    heap.release_pool(pool).unwrap();
+    settle(&mut heap);
+    while let Some(plan) = heap.plan_trim() {
+        heap.commit(plan, 0);
+    }
+    assert_eq!(heap.stats().all.reserved_bytes.current, 2 * GRANULE, "what is live");
+}
