@@ -55,6 +55,13 @@ impl SharedFile {
         Self::of_file(OpenOptions::new().read(true).write(true).open(path)?, ordinal)
     }
 
+    /// The file that a process has open by that number.
+    /// Errors: it has none, or no such file.
+    pub fn of_process(process: u32, number: RawFd) -> io::Result<Self> {
+        let path = format!("/proc/{process}/fd/{number}");
+        Self::of(OpenOptions::new().read(true).write(true).open(path)?.as_fd())
+    }
+
     fn of_file(file: File, ordinal: u32) -> io::Result<Self> {
         let data = file.metadata()?;
         let identity = FileIdentity { device: data.dev(), inode: data.ino() };

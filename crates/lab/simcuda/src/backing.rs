@@ -1,11 +1,12 @@
 //! Real memory behind device memory, where the settings ask for it.
 //!
 //! The process reserves the device's addresses and nothing else can come to lie there. Plain and
-//! stream-ordered memory is made of private pages, opened at each allocation. Virtual memory is a
+//! stream-ordered memory is made of private pages, opened at each allocation; what is given to
+//! another process becomes a file then. Virtual memory is a
 //! file in memory for each handle, mapped wherever the handle is: what is written through one
 //! mapping is read through every other. The system commits a page when it is first touched.
 
-use crate::status::{OUT_OF_MEMORY, Outcome};
+use crate::status::{OPERATING_SYSTEM, OUT_OF_MEMORY, Outcome};
 use drystone_sim::{SharedFile, SimConfig};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
@@ -81,6 +82,31 @@ pub(crate) fn close(backing: Option<&Backing>, address: u64, bytes: u64) {
         // A failure leaves old pages that the next allocation finds.
         let _ = reserve(start, end - start);
     }
+}
+
+/// How far into its first page an address lies.
+pub(crate) const fn ahead_of(address: u64) -> u64 {
+    address % PAGE
+}
+
+/// Puts a file in the place of an allocation's private pages, with what is there, so that other
+/// processes can map it.
+pub(crate) fn share(ordinal: u32, address: u64, bytes: u64) -> Outcome<SharedFile> {
+    let start = address - ahead_of(address);
+    let whole = (address + bytes).next_multiple_of(PAGE) - start;
+    let file = SharedFile::new(ordinal, whole).map_err(|_| OPERATING_SYSTEM)?;
+    let number = file.as_fd().as_raw_fd();
+    let mut written = 0;
+    while written < whole {
+        let from = (start + written) as *const libc::c_void;
+        // SAFETY: the pages of an allocation, which are real.
+        let more =
+            unsafe { libc::pwrite(number, from, (whole - written) as usize, written as i64) };
+        OPERATING_SYSTEM.when(more <= 0)?;
+        written += more as u64;
+    }
+    place(start, whole, ANYTHING, libc::MAP_SHARED | libc::MAP_FIXED, number)?;
+    Ok(file)
 }
 
 /// Shows a handle's memory at an address, or hides it.

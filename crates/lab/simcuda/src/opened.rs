@@ -1,17 +1,22 @@
 //! Memory of another process, by handles that can be sent to it.
 //!
 //! A handle names the process, the device and the address. Opened in the process it came from it
-//! gives the same address; elsewhere a range of addresses of the same size, with nothing real
-//! behind it. Invariant: an opened handle is closed as often as it was opened.
+//! gives the same address; elsewhere a range of addresses of the same size, and the same memory
+//! where both processes have something real behind theirs. Invariant: an opened handle is closed as
+//! often as it was opened.
 
 use crate::abi::Opaque64;
+use crate::backing;
 use crate::context::current;
+use crate::device::Device;
 use crate::process;
-use crate::status::{INVALID_HANDLE, INVALID_VALUE, Outcome};
+use crate::status::{INVALID_HANDLE, INVALID_VALUE, MAP_FAILED, NOT_SUPPORTED, Outcome};
 use drystone_driver::Driver;
-use drystone_sim::GRANULARITY_BYTES;
+use drystone_sim::{Extent, GRANULARITY_BYTES, SharedFile};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::Arc;
 
 /// First word of every handle.
 const MEMORY: u64 = u64::from_le_bytes(*b"simcumem");
@@ -22,8 +27,8 @@ struct Opened {
     references: u64,
     /// The handle it was opened by.
     from: [u64; 8],
-    /// Whether its addresses were reserved for it.
-    is_foreign: bool,
+    /// Addresses that were reserved for it, and how many bytes.
+    reserved: Option<(u64, u64)>,
 }
 
 /// By address in this process.
@@ -41,15 +46,36 @@ pub(crate) fn is_open(address: u64, bytes: u64) -> bool {
     find(address).is_some_and(|(start, size)| address - start + bytes <= size)
 }
 
-/// The handle of an allocation of this process.
-pub(crate) fn handle(ordinal: usize, address: u64, bytes: u64) -> Opaque64 {
+/// What lies behind allocations that were given, by address; others reach it by its descriptor.
+static GIVEN: Mutex<BTreeMap<u64, Arc<SharedFile>>> = Mutex::new(BTreeMap::new());
+
+/// The handle of an allocation of this process. Two of which each is given share no page.
+pub(crate) fn handle(device: &Device, extent: Extent) -> Outcome<Opaque64> {
+    let Extent { address, bytes, .. } = extent;
+    let mut given = GIVEN.lock();
+    if device.backing.is_some() && !given.contains_key(&address) {
+        let is_near = |(&other, file): (&u64, &Arc<SharedFile>)| {
+            let start = other - backing::ahead_of(other);
+            start < address + bytes && address < start + file.bytes()
+        };
+        NOT_SUPPORTED.when(given.iter().any(is_near))?;
+        given.insert(address, Arc::new(backing::share(device.place as u32, address, bytes)?));
+    }
+    let descriptor = given.get(&address).map_or(0, |file| file.as_fd().as_raw_fd() as u64);
     let process = u64::from(std::process::id());
-    Opaque64([MEMORY, process, ordinal as u64, address, bytes, 0, 0, 0])
+    Ok(Opaque64([MEMORY, process, device.ordinal as u64, address, bytes, descriptor, 0, 0]))
+}
+
+/// An allocation is no more: who opened it keeps what was behind it.
+pub(crate) fn give_no_more(address: u64) {
+    GIVEN.lock().remove(&address);
 }
 
 /// Opens memory by its handle, and returns its address in this process.
 pub(crate) fn open(handle: Opaque64) -> Outcome<u64> {
-    let [MEMORY, process, _, address, bytes, ..] = handle.0 else { return Err(INVALID_HANDLE) };
+    let [MEMORY, process, _, address, bytes, descriptor, ..] = handle.0 else {
+        return Err(INVALID_HANDLE);
+    };
     let device = current()?;
     let mut opened = OPENED.lock();
     if let Some((&start, one)) = opened.iter_mut().find(|(_, one)| one.from == handle.0) {
@@ -57,13 +83,23 @@ pub(crate) fn open(handle: Opaque64) -> Outcome<u64> {
         return Ok(start);
     }
     let is_foreign = process != u64::from(std::process::id());
-    let start = if is_foreign {
-        let whole = bytes.checked_next_multiple_of(GRANULARITY_BYTES).ok_or(INVALID_HANDLE)?;
-        device.sim.reserve(whole, 0)?
+    let (start, reserved) = if is_foreign {
+        let ahead = backing::ahead_of(address);
+        let whole = (ahead + bytes).checked_next_multiple_of(GRANULARITY_BYTES);
+        let whole = whole.ok_or(INVALID_HANDLE)?;
+        let at = device.sim.reserve(whole, 0)?;
+        if device.backing.is_some() && descriptor != 0 {
+            let file = SharedFile::of_process(process as u32, descriptor as i32);
+            let file = file.map_err(|_| MAP_FAILED).and_then(|file| {
+                backing::show(device.backing.as_ref(), at, file.bytes(), Some(&Arc::new(file)), 3)
+            });
+            file.inspect_err(|_| drop(device.sim.unreserve(at, whole)))?;
+        }
+        (at + ahead, Some((at, whole)))
     } else {
-        address
+        (address, None)
     };
-    opened.insert(start, Opened { bytes, references: 1, from: handle.0, is_foreign });
+    opened.insert(start, Opened { bytes, references: 1, from: handle.0, reserved });
     Ok(start)
 }
 
@@ -76,10 +112,10 @@ pub(crate) fn close(address: u64) -> Outcome {
         return Ok(());
     }
     let Some(gone) = opened.remove(&address) else { return Err(INVALID_VALUE) };
-    if gone.is_foreign {
-        let device = process::device_of_address(address).ok_or(INVALID_VALUE)?;
-        let whole = gone.bytes.next_multiple_of(GRANULARITY_BYTES);
-        device.sim.unreserve(address, whole)?;
+    if let Some((at, whole)) = gone.reserved {
+        let device = process::device_of_address(at).ok_or(INVALID_VALUE)?;
+        backing::close(device.backing.as_ref(), at, whole);
+        device.sim.unreserve(at, whole)?;
     }
     Ok(())
 }

@@ -17,7 +17,7 @@ fn export(address: u64) -> Outcome<Opaque64> {
     let device = process::device_of_address(address).ok_or(INVALID_VALUE)?;
     let extent = device.sim.extent_at(address).ok_or(INVALID_VALUE)?;
     INVALID_VALUE.when(extent.kind != ExtentKind::Plain)?;
-    Ok(opened::handle(device.ordinal, extent.address, extent.bytes))
+    opened::handle(&device, extent)
 }
 
 api! {

@@ -4,7 +4,7 @@ use super::pointer;
 use crate::abi::{Out, Raw};
 use crate::context::current;
 use crate::status::{INVALID_VALUE, NOT_FOUND, OUT_OF_MEMORY, Outcome};
-use crate::{backing, context, process};
+use crate::{backing, context, opened, process};
 use drystone_driver::Driver;
 use drystone_sim::ExtentKind;
 
@@ -15,6 +15,8 @@ const PITCH_BYTES: usize = 512;
 pub(crate) fn allocate(bytes: usize) -> Outcome<u64> {
     let device = current()?;
     let address = device.sim.malloc_of(context::of(Raw(0))?, bytes as u64)?;
+    // What lay there may have ended with its context.
+    opened::give_no_more(address);
     backing::open(device.backing.as_ref(), address, bytes as u64);
     Ok(address)
 }
@@ -33,6 +35,7 @@ fn free(address: u64) -> Outcome {
         return Ok(device.sim.free_async(address, drystone_driver::Stream::DEFAULT)?);
     }
     device.sim.free(address)?;
+    opened::give_no_more(address);
     backing::close(device.backing.as_ref(), address, extent.map_or(0, |extent| extent.bytes));
     Ok(())
 }

@@ -4,9 +4,9 @@ use crate::program::{
     GRANULE, access, allocate, create, cu, event, map, passes, passes_alone, pool_properties,
     reserve, start, use_device, used_bytes, word_at, zeroed,
 };
-use cudarc::driver::sys::CUmemAllocationHandleType_enum as Shared;
+use cudarc::driver::sys::{CUipcMemHandle, CUmemAllocationHandleType_enum as Shared};
 use std::ffi::c_void;
-use std::io::{Read, Write};
+use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::ptr::null_mut;
 
 const POSIX_FD: Shared = Shared::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
@@ -110,7 +110,7 @@ fn show(handle: u64, bytes: usize) -> u64 {
 }
 
 /// What another process does with the descriptor of this one whose number it reads.
-fn answer(mut numbers: impl Read) {
+fn answer(mut numbers: PipeReader) {
     let mut number = [0; 4];
     numbers.read_exact(&mut number).unwrap();
     // SAFETY: has no conditions.
@@ -147,24 +147,61 @@ fn memory_of_two_processes_counts_once_on_a_device_that_they_share() {
 }
 
 fn send_and_look() {
-    let (reader, mut writer) = std::io::pipe().unwrap();
+    with_child(answer, |mut writer| {
+        start();
+        let (handle, mut number) = (create(GRANULE), -1i32);
+        let address = show(handle, GRANULE);
+        cu!(cuMemsetD32_v2(address, 77, 1));
+        cu!(cuMemExportToShareableHandle((&raw mut number).cast(), handle, POSIX_FD, 0));
+        writer.write_all(&number.to_ne_bytes()).unwrap();
+        address
+    });
+}
+
+/// Sends something to a child, which finds 77 there and leaves 78.
+fn with_child(child: fn(PipeReader), parent: fn(PipeWriter) -> u64) {
+    let (reader, writer) = std::io::pipe().unwrap();
     // SAFETY: the driver is not in use yet; the child makes its own.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
-        let is_done = std::panic::catch_unwind(|| answer(reader)).is_ok();
+    let forked = unsafe { libc::fork() };
+    if forked == 0 {
+        drop(writer);
+        let is_done = std::panic::catch_unwind(|| child(reader)).is_ok();
         // SAFETY: ends the child without what its parent has registered.
         unsafe { libc::_exit(i32::from(!is_done)) };
     }
-    start();
-    let (handle, mut number) = (create(GRANULE), -1i32);
-    let address = show(handle, GRANULE);
-    cu!(cuMemsetD32_v2(address, 77, 1));
-    cu!(cuMemExportToShareableHandle((&raw mut number).cast(), handle, POSIX_FD, 0));
-    writer.write_all(&number.to_ne_bytes()).unwrap();
-    let mut status = -1;
+    let (address, mut status) = (parent(writer), -1);
     // SAFETY: waits for the child, whose status it writes.
-    unsafe { libc::waitpid(child, &raw mut status, 0) };
+    unsafe { libc::waitpid(forked, &raw mut status, 0) };
     assert_eq!((status, word_at(address)), (0, 78));
+}
+
+#[test]
+fn memory_opened_by_an_ipc_handle_is_the_same_memory() {
+    fn open(mut handles: PipeReader) {
+        let (mut bytes, mut opened) = ([0; 64], 0);
+        handles.read_exact(&mut bytes).unwrap();
+        start();
+        // SAFETY: a handle is its bytes.
+        let handle = unsafe { std::mem::transmute::<[u8; 64], CUipcMemHandle>(bytes) };
+        cu!(cuIpcOpenMemHandle_v2(&mut opened, handle, 1));
+        assert_eq!(word_at(opened), 77);
+        cu!(cuMemsetD32_v2(opened, 78, 1));
+        cu!(cuIpcCloseMemHandle(opened));
+    }
+    passes_alone("backing:true", || {
+        with_child(open, |mut writer| {
+            start();
+            let (near, address, mut handle) = (allocate(512), allocate(512), zeroed());
+            cu!(cuMemsetD32_v2(address, 77, 1));
+            cu!(cuIpcGetMemHandle(&mut handle, address));
+            cu!(cuIpcGetMemHandle(&mut zeroed(), near) => CUDA_ERROR_NOT_SUPPORTED);
+            // SAFETY: a handle is its bytes.
+            writer
+                .write_all(&unsafe { std::mem::transmute::<CUipcMemHandle, [u8; 64]>(handle) })
+                .unwrap();
+            address
+        });
+    });
 }
 
 #[test]
