@@ -17,6 +17,7 @@ pub(crate) fn allocate(bytes: usize) -> Outcome<u64> {
     let address = device.sim.malloc_of(context::of(Raw(0))?, bytes as u64)?;
     // What lay there may have ended with its context.
     opened::give_no_more(address);
+    device.tables.lock().numbers.remove(&address);
     backing::open(device.backing.as_ref(), address, bytes as u64);
     Ok(address)
 }

@@ -5,8 +5,9 @@ use super::{host, pool};
 use crate::abi::{In, Out, Raw};
 use crate::queue::queue;
 use crate::status::{INVALID_VALUE, NOT_SUPPORTED, Outcome};
-use crate::tables::Node;
+use crate::tables::{Node, next_number};
 use crate::{context, opened, process};
+use drystone_driver::MemoryPool;
 use drystone_sim::ExtentKind;
 
 /// An allocation, mapping or registered range that holds an address.
@@ -50,15 +51,50 @@ pub(crate) fn free_managed(address: u64) -> Outcome {
     host::free(address, HostKind::Managed)
 }
 
+/// What no other allocation of the process has, nor had, nor will have (CUDA driver API,
+/// `cuPointerGetAttribute`).
+fn number_of(range: &Range, address: u64) -> Outcome<u64> {
+    if matches!(range.kind, RangeKind::Host(_)) {
+        return Ok(range.address);
+    }
+    let device = process::device(range.ordinal)?;
+    let tables = &mut *device.tables.lock();
+    if let Some(mapping) = tables.physicals.mapping_at(address) {
+        return Ok(mapping.physical.number);
+    }
+    Ok(*tables.numbers.entry(range.address).or_insert_with(next_number))
+}
+
+/// As what the memory may be exported: what its handle or its pool was created for.
+fn handle_types(range: &Range, address: u64) -> Outcome<u64> {
+    let device = process::device(range.ordinal)?;
+    Ok(match range.kind {
+        RangeKind::Device(ExtentKind::Mapped) => {
+            let tables = device.tables.lock();
+            let mapping = tables.physicals.mapping_at(address).ok_or(INVALID_VALUE)?;
+            mapping.physical.properties.handle_types as u64
+        }
+        RangeKind::Device(ExtentKind::Pooled) => {
+            let own = |pool: &MemoryPool| device.sim.is_from_pool(*pool, address);
+            let pool = device.sim.memory_pools().into_iter().find(own).ok_or(INVALID_VALUE)?;
+            u64::from(device.sim.memory_pool_config(pool)?.is_exportable)
+        }
+        _ => 0,
+    })
+}
+
 /// Writes one attribute of the address; `range` is what holds it.
 fn attribute(data: Out<u64>, attribute: i32, address: u64, range: &Range) -> Outcome {
     let is_device =
         !matches!(range.kind, RangeKind::Host(HostKind::Allocated | HostKind::Registered));
     let is_plain = range.kind == RangeKind::Device(ExtentKind::Plain);
     let is_mapped = range.kind == RangeKind::Device(ExtentKind::Mapped);
+    let is_pooled = range.kind == RangeKind::Device(ExtentKind::Pooled);
     let is_managed = range.kind == RangeKind::Host(HostKind::Managed);
     let (word, flag) = (data.cast::<u32>(), data.cast::<u8>());
     match attribute {
+        // Mapped and stream-ordered memory was allocated in none (openucx/ucx, cuda_copy_md.c).
+        1 if is_mapped || is_pooled => data.set(0),
         1 => data.set(context::primary(range.ordinal).0),
         2 => word.set(if is_device { 2 } else { 1 }),
         3 => data.set(address),
@@ -67,14 +103,15 @@ fn attribute(data: Out<u64>, attribute: i32, address: u64, range: &Range) -> Out
         5 => Err(NOT_SUPPORTED),
         // A flag of one byte here, and of four in old headers: four are what callers have room for.
         6 => word.set(0),
-        7 | 20 => data.set(range.address),
+        7 => data.set(number_of(range, address)?),
+        20 => data.set(range.address),
         8 => word.set(is_managed.into()),
         9 => word.set(range.ordinal as u32),
         10 => word.set(is_plain.into()),
         11 | 19 => data.set(range.address),
         12 | 18 => data.set(range.bytes),
         13 => word.set(1),
-        14 => data.set(u64::from(is_mapped)),
+        14 => data.set(handle_types(range, address)?),
         15 => word.set(0),
         16 => word.set(3),
         17 => {

@@ -114,6 +114,7 @@ fn allocate(call: &Call, bytes: usize, pool: Option<Raw>, stream: Raw) -> Outcom
         None => current_pool(&device)?,
     };
     let address = device.sim.malloc_async(MemoryPool(value), bytes as u64, stream)?;
+    device.tables.lock().numbers.remove(&address);
     backing::open(device.backing.as_ref(), address, bytes as u64);
     if capture::any(&device) {
         capture::add(&device, stream, || Node::Allocate)?;

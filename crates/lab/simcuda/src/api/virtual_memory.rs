@@ -53,7 +53,7 @@ pub(crate) fn create(device: &Device, bytes: u64, properties: MemoryProperties) 
             let _ = device.sim.release(handle);
         })?);
     }
-    tables.physicals.hold(handle.0, Arc::new(Physical { properties, file }));
+    tables.physicals.hold(handle.0, Physical::new(properties, file));
     Ok(device.handle(Kind::Memory, handle.0))
 }
 

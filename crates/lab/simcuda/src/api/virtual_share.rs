@@ -12,7 +12,7 @@ use crate::tables::Physical;
 use drystone_driver::{Driver, Handle as SimHandle};
 use drystone_sim::SharedFile;
 use std::os::fd::{AsFd, FromRawFd, IntoRawFd, OwnedFd};
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 /// A descriptor of the program's; null and negative ones are refused.
 pub(crate) fn borrow(number: u64) -> Outcome<OwnedFd> {
@@ -57,8 +57,7 @@ fn import(number: u64, kind: i32) -> Outcome<Raw> {
                 location,
                 ..Default::default()
             };
-            let shown = OnceLock::from(device.sim.file_of(value)?);
-            Arc::new(Physical { properties, file: shown })
+            Physical::new(properties, OnceLock::from(device.sim.file_of(value)?))
         }
     };
     physicals.hold(value.0, physical);

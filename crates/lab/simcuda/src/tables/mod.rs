@@ -11,7 +11,7 @@ mod pools;
 pub(crate) use graphs::{Exec, Graphs, Ongoing};
 pub(crate) use modules::{Kernel, Modules};
 pub(crate) use node::{Node, UserData};
-pub(crate) use physicals::{Abroad, Mapped, Physical, Physicals};
+pub(crate) use physicals::{Abroad, Mapped, Physical, Physicals, next_number};
 pub(crate) use pools::Pools;
 
 use crate::abi::Raw;
@@ -28,6 +28,8 @@ pub(crate) struct Tables {
     pub(crate) events: HashMap<u64, EventRecord>,
     pub(crate) pools: Pools,
     pub(crate) physicals: Physicals,
+    /// Numbers of plain and stream-ordered allocations, by address, once they were asked for.
+    pub(crate) numbers: HashMap<u64, u64>,
     pub(crate) graphs: Graphs,
     pub(crate) modules: Modules,
 }

@@ -7,14 +7,29 @@ use crate::status::{INVALID_HANDLE, Outcome};
 use drystone_driver::Handle;
 use drystone_sim::{FileIdentity, SharedFile, SimDevice};
 use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// Physical memory, as long as a handle or a mapping keeps it.
 #[derive(Debug)]
 pub(crate) struct Physical {
+    /// `CU_POINTER_ATTRIBUTE_BUFFER_ID` of every mapping of it.
+    pub(crate) number: u64,
     pub(crate) properties: MemoryProperties,
     /// What lies behind it, once there is something or it was exported.
     pub(crate) file: OnceLock<Arc<SharedFile>>,
+}
+
+impl Physical {
+    pub(crate) fn new(properties: MemoryProperties, file: OnceLock<Arc<SharedFile>>) -> Arc<Self> {
+        Arc::new(Self { number: next_number(), properties, file })
+    }
+}
+
+/// A number that no allocation of this process had before.
+pub(crate) fn next_number() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 #[derive(Debug)]

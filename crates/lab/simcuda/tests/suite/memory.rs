@@ -1,8 +1,8 @@
 //! Device memory of every kind, pools, host memory, what an address tells.
 
 use crate::program::{
-    GRANULE, access, allocate, create, cu, passes, pool_properties, properties, reserve, stream,
-    told_of, used_bytes,
+    GRANULE, access, allocate, create, cu, map, passes, pool_properties, properties, reserve,
+    stream, told_of, used_bytes, zeroed,
 };
 use cudarc::driver::sys::CUpointer_attribute_enum as PointerAttribute;
 use cudarc::driver::sys::{self, CUmemPool_attribute_enum as PoolAttribute};
@@ -138,6 +138,43 @@ fn an_address_tells_what_it_is_of() {
         cu!(cuMemFree_v2(managed));
         cu!(cuMemFreeHost(host));
         cu!(cuMemFreeHost(host) => CUDA_ERROR_INVALID_VALUE);
+    });
+}
+
+#[test]
+fn an_allocation_tells_of_its_context_its_handles_and_a_number_of_its_own() {
+    use PointerAttribute::{
+        CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, CU_POINTER_ATTRIBUTE_BUFFER_ID,
+        CU_POINTER_ATTRIBUTE_CONTEXT,
+    };
+    passes("", || {
+        let tells = |address| {
+            let of = |attribute| told_of::<u64>(address, attribute);
+            let [context, handles] =
+                [CU_POINTER_ATTRIBUTE_CONTEXT, CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES].map(of);
+            (context != 0, handles)
+        };
+        let number = |address| told_of::<u64>(address, CU_POINTER_ATTRIBUTE_BUFFER_ID);
+        let (plain, mut pooled) = (allocate(512), 0);
+        cu!(cuMemAllocAsync(&mut pooled, 512, null_mut()));
+        assert_eq!((tells(plain), tells(pooled)), ((true, 0), (false, 0)));
+        let (mut properties, mut own, address) = (properties(0), 0, reserve(2 * GRANULE));
+        map(address, GRANULE, create(GRANULE), 0);
+        properties.requestedHandleTypes = zeroed();
+        cu!(cuMemCreate(&mut own, GRANULE, &properties, 0));
+        map(address + GRANULE as u64, GRANULE, own, 0);
+        assert_eq!(tells(address), (false, 1));
+        assert_eq!(tells(address + GRANULE as u64), (false, 0));
+        let mut seen = std::collections::HashSet::new();
+        for address in [plain, pooled, address, address + GRANULE as u64] {
+            assert_eq!(number(address), number(address + 9));
+            assert!(seen.insert(number(address)));
+        }
+        cu!(cuMemFree_v2(plain));
+        assert_eq!(allocate(512), plain);
+        cu!(cuMemUnmap(address, GRANULE));
+        map(address, GRANULE, create(GRANULE), 0);
+        assert!(seen.insert(number(plain)) && seen.insert(number(address)));
     });
 }
 
