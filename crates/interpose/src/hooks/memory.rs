@@ -7,6 +7,7 @@ use drystone_process::{self as process, registry};
 use crate::context;
 use crate::driver::{self, Handle, SUCCESS};
 use crate::hook::hooks;
+use crate::ipc;
 use crate::memory::{block_around, free_in_order, free_when_idle, serve};
 use crate::refused::Wanted;
 use crate::streams::per_thread;
@@ -112,6 +113,10 @@ hooks! {
                 // SAFETY: by the caller's word.
                 unsafe { bytes.write_unaligned(size as usize) };
             }
+        }
+        if status == SUCCESS && !start.is_null() {
+            // SAFETY: written above, or by the driver.
+            ipc::tell(address, unsafe { start.read_unaligned() });
         }
         status
     }

@@ -1,7 +1,8 @@
 //! What can be asked of an address: of a block of ours what the driver says of memory of its pools.
 //!
 //! Where the program's own allocator is Drystone, we tell of mapped memory what is one allocation
-//! to other processes, where the driver tells of a mapping.
+//! to other processes, where the driver tells of a mapping. Memory that we can give them by the
+//! driver's old calls is told to be of such a kind.
 
 use std::ffi::{c_int, c_uint};
 
@@ -14,20 +15,24 @@ use crate::ipc;
 use crate::memory::block_around;
 use crate::pools;
 
-/// `CU_POINTER_ATTRIBUTE_RANGE_START_ADDR`, and so on.
+/// `CU_POINTER_ATTRIBUTE_BUFFER_ID`, and so on.
+const BUFFER: c_int = 7;
+const OLD_CALLS: c_int = 10;
 const RANGE_START: c_int = 11;
 const RANGE_BYTES: c_int = 12;
 const ALLOWED_HANDLES: c_int = 14;
 const POOL: c_int = 17;
 
 fn differs(attribute: c_int) -> bool {
-    let is_range = matches!(attribute, RANGE_START | RANGE_BYTES);
-    (is_range && !driver::hands_on())
+    let is_shared = matches!(attribute, BUFFER | OLD_CALLS | RANGE_START | RANGE_BYTES);
+    (is_shared && !driver::hands_on())
         || (matches!(attribute, ALLOWED_HANDLES | POOL) && driver::is_serving())
 }
 
 /// Where what an address lies in begins, and how large it is. The device, if it is a block.
-fn range_around(address: u64) -> Option<(Option<&'static Device>, u64, u64)> {
+type Around = (Option<&'static Device>, u64, u64);
+
+fn range_around(address: u64) -> Option<Around> {
     if let Some(opened) = ipc::opened_around(address) {
         return Some((None, opened.start, opened.end - opened.start));
     }
@@ -38,18 +43,31 @@ fn range_around(address: u64) -> Option<(Option<&'static Device>, u64, u64)> {
     Some((None, addresses.start, addresses.end - addresses.start))
 }
 
-/// An attribute of a block that starts there, has so many bytes, and is a device's.
-fn answer(
-    driver: &Driver,
-    attribute: c_int,
-    (device, start, bytes): (Option<&Device>, u64, u64),
-) -> Option<u64> {
-    match attribute {
-        RANGE_START => Some(start),
+/// Answers an attribute of an address, in what lies around it, instead of the driver.
+///
+/// # Safety
+/// The driver has written this attribute there.
+unsafe fn answer(driver: &Driver, attribute: c_int, to: Place, address: u64, around: &Around) {
+    let &(device, start, bytes) = around;
+    let found = || match attribute {
+        BUFFER => ipc::buffer_number(driver, address),
+        OLD_CALLS => ipc::give(driver, address).map(|_| 1),
+        RANGE_START => {
+            ipc::tell(address, start);
+            Some(start)
+        }
         RANGE_BYTES => Some(bytes),
         ALLOWED_HANDLES => device.map(|_| 0),
         POOL => Some(pools::pool_of(driver, start, device?)?.addr() as u64),
         _ => None,
+    };
+    match barrier(None, found) {
+        // A truth value of one byte or four, of which the driver wrote that there is none.
+        // SAFETY: either way the first byte is the caller's.
+        Some(value) if attribute == OLD_CALLS => unsafe { to.cast::<u8>().write(value as u8) },
+        // SAFETY: the driver writes the other attributes as such numbers.
+        Some(value) => unsafe { to.cast::<u64>().write_unaligned(value) },
+        None => {}
     }
 }
 
@@ -58,13 +76,12 @@ hooks! {
         to: Place, attribute: c_int, address: u64
     ) in both |driver, drivers| {
         let status = drivers();
-        let find = || answer(driver, attribute, range_around(address)?);
         if status == SUCCESS
             && differs(attribute)
-            && let Some(value) = barrier(None, find)
+            && let Some(around) = barrier(None, || range_around(address))
         {
-            // SAFETY: the driver writes these attributes as such numbers.
-            unsafe { to.cast::<u64>().write_unaligned(value) };
+            // SAFETY: as it has answered.
+            unsafe { answer(driver, attribute, to, address, &around) };
         }
         status
     }
@@ -81,13 +98,11 @@ hooks! {
         // SAFETY: as above.
         let places = unsafe { std::slice::from_raw_parts(places, count as usize) };
         if attributes.iter().copied().any(differs)
-            && let Some(block) = barrier(None, || range_around(address))
+            && let Some(around) = barrier(None, || range_around(address))
         {
             for (&attribute, &to) in attributes.iter().zip(places) {
-                if let Some(value) = barrier(None, || answer(driver, attribute, block)) {
-                    // SAFETY: the driver writes these attributes as such numbers.
-                    unsafe { to.cast::<u64>().write_unaligned(value) };
-                }
+                // SAFETY: as it has answered.
+                unsafe { answer(driver, attribute, to, address, &around) };
             }
         }
         status

@@ -9,6 +9,7 @@
 pub(crate) mod token;
 mod wire;
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -80,18 +81,39 @@ fn own() -> Option<Own> {
     })
 }
 
+thread_local! {
+    /// The address that the thread asked about last, and where it was told that the allocation
+    /// around it begins.
+    static TOLD: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
+}
+
+/// The thread asked about an address, and is told where the allocation around it begins: by one
+/// call that is a block, by another a mapping. From there it counts in what others open.
+pub(crate) fn tell(address: u64, start: u64) {
+    TOLD.set((address, start));
+}
+
 /// A token for the memory of ours that an address lies in. `None`: it is for the driver to answer.
 pub(crate) fn give(driver: &Driver, address: u64) -> Option<Token> {
     if driver::hands_on() {
         return None;
     }
-    let (device, mut addresses) = allocation_around(address)?;
-    if address != addresses.start && !driver::is_serving() {
-        // There the driver tells callers of one mapping; they go from its start.
+    let (asked, told) = TOLD.get();
+    let is_told = address == asked || address == told;
+    let of = if is_told { asked } else { address };
+    let (device, mut addresses) = allocation_around(of)?;
+    let is_block = is_told && told == addresses.start;
+    if !driver::is_serving() && !is_block {
         let mut bytes = 0;
         // SAFETY: writes two numbers.
-        let ask = |to| unsafe { (driver.cuMemGetAddressRange_v2)(to, &raw mut bytes, address) };
-        addresses.start = driver::answer(0, ask)?.max(addresses.start);
+        let ask = |to| unsafe { (driver.cuMemGetAddressRange_v2)(to, &raw mut bytes, of) };
+        let mapping = driver::answer(0, ask)?;
+        if is_told && told == mapping {
+            addresses.start = mapping;
+        } else if address != addresses.start {
+            // Who asked elsewhere goes from the mapping.
+            addresses.start = mapping.max(addresses.start);
+        }
     }
     let exported = device.allocator.export_range(addresses.clone());
     let exported = exported.inspect_err(|error| said("cuIpcGetMemHandle", error)).ok()?;
@@ -99,6 +121,12 @@ pub(crate) fn give(driver: &Driver, address: u64) -> Option<Token> {
     let bytes = addresses.end - addresses.start;
     let number = number_of(device.ordinal, addresses, &exported);
     Some(Token::of(Named { process: std::process::id(), socket, secret, number, bytes }))
+}
+
+/// What no other memory has that is known to others, in this process: as the driver has it for
+/// allocations, whose numbers are small.
+pub(crate) fn buffer_number(driver: &Driver, address: u64) -> Option<u64> {
+    Some(1 << 63 | give(driver, address)?.named()?.number)
 }
 
 /// The same memory has the same number: callers know tokens again by their bytes.

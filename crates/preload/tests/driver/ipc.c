@@ -3,6 +3,7 @@
  * made to be shared. Two children are there before CUDA is: one opens, one gives and is killed. */
 #include "driver.h"
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
@@ -22,7 +23,8 @@ __attribute__((constructor)) static void find_more(void) {
 }
 #endif
 
-enum { INVALID_CONTEXT = 201, INVALID_HANDLE = 400, START = 11, BYTES = 12 };
+enum { INVALID_CONTEXT = 201, INVALID_HANDLE = 400 };
+enum { BUFFER = 7, OLD_CALLS = 10, START = 11, BYTES = 12 };
 #define SIZE (5 * MIB)
 
 static int is_own;
@@ -59,6 +61,15 @@ static void get(int from, void *data, size_t bytes) {
     CHECK(recv(from, data, bytes, MSG_WAITALL) == (ssize_t)bytes);
 }
 
+static uint64_t told(address_t block, int attribute) {
+    uint64_t value = 0, none = 0;
+    int attributes[] = {attribute, START};
+    void *places[] = {&value, &none};
+    OK(cuPointerGetAttribute(&none, attribute, block));
+    OK(cuPointerGetAttributes(2, attributes, places, block));
+    return value;
+}
+
 static unsigned char last_byte(address_t block) {
     unsigned char byte = 0;
     OK(cuMemcpyDtoH_v2(&byte, block + SIZE - 1, 1));
@@ -91,7 +102,9 @@ static void opener(int line) {
     CHECK(cuIpcCloseMemHandle(first) != SUCCESS);
     put(line, "w", 1);
     get(line, &token, sizeof token);
+    get(line, &start, sizeof start);
     OK(cuIpcOpenMemHandle_v2(&first, token, 1));
+    CHECK(last_byte(first + start) == 9);
     put(line, "o", 1);
     pause();
 }
@@ -116,6 +129,7 @@ static pid_t begin(void (*run)(int), int *line) {
     CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, lines) == 0);
     pid_t child = fork();
     if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
         run(lines[1]);
         _exit(0);
     }
@@ -146,6 +160,7 @@ int main(int count, char **arguments) {
     OK(cuInit(0));
     primary(0);
     address_t before = take(MIB + MIB / 2), block = take(SIZE);
+    CHECK((told(block, OLD_CALLS) & 0xff) == !is_refused);
     if (is_refused) {
         CHECK(cuIpcGetMemHandle(&token, block) == INVALID_VALUE);
         end(opens);
@@ -161,8 +176,19 @@ int main(int count, char **arguments) {
     get(to_opener, &answer, 1);
     CHECK(answer == 'w' && last_byte(block) == 9);
 
+    /* Who asks where the allocation begins counts from there. */
+    address_t start, ahead;
+    size_t range;
+    uint64_t number = told(block, BUFFER);
+    CHECK(number == told(block + MIB, BUFFER) && number != told(before, BUFFER));
+    OK(cuMemGetAddressRange_v2(&start, &range, block));
+    CHECK(is_own ? start < block : start == block);
+    OK(cuIpcGetMemHandle(&token, block));
+    ahead = block - start;
+
     /* Who opened it is killed, and the memory goes back. */
     put(to_opener, &token, sizeof token);
+    put(to_opener, &ahead, sizeof ahead);
     get(to_opener, &answer, 1);
     end(opens);
     CHECK(last_byte(block) == 9);
