@@ -20,9 +20,9 @@ import torch
 MIB = 1 << 20
 GIB = 1 << 30
 _driver = ctypes.CDLL("libcuda.so.1")
-_is_simulated = hasattr(_driver, "simcuda_physical_bytes")
+is_simulated = hasattr(_driver, "simcuda_physical_bytes")
 for _name in ("physical_bytes", "peak_physical_bytes", "violation_count"):
-    if _is_simulated:
+    if is_simulated:
         getattr(_driver, "simcuda_" + _name).restype = ctypes.c_uint64
 
 
@@ -30,7 +30,7 @@ def block(size: float) -> torch.Tensor:
     """So many bytes of the device. A simulated one is told, and watches that nobody else gets them
     before their last use: but for those of a graph, which it cannot know while it is captured."""
     one = torch.empty(int(size), dtype=torch.uint8, device="cuda")
-    if _is_simulated and not torch.cuda.is_current_stream_capturing():
+    if is_simulated and not torch.cuda.is_current_stream_capturing():
         address, stream = ctypes.c_uint64(one.data_ptr()), _stream()
         _driver.simcuda_check_alloc(0, address, ctypes.c_uint64(one.numel()), stream)
         weakref.finalize(one, _driver.simcuda_check_free, 0, address)
@@ -41,7 +41,7 @@ def use(*blocks: torch.Tensor) -> None:
     """A kernel on the current stream over each."""
     for one in blocks:
         one.add_(1)
-        if _is_simulated and not torch.cuda.is_current_stream_capturing():
+        if is_simulated and not torch.cuda.is_current_stream_capturing():
             _driver.simcuda_check_use(0, ctypes.c_uint64(one.data_ptr()), _stream())
 
 
@@ -52,7 +52,7 @@ def _stream() -> ctypes.c_void_p:
 def held(peak: bool = True) -> int:
     """Bytes held of the device, at most or now: by the simulated device's word, which counts what
     PyTorch does not, such as the memory of graphs under `cudaMallocAsync`."""
-    if not _is_simulated:
+    if not is_simulated:
         return torch.cuda.max_memory_reserved() if peak else torch.cuda.memory_reserved()
     if peak:
         return _driver.simcuda_peak_physical_bytes(0)
@@ -70,7 +70,7 @@ def is_served(size: float) -> bool:
 
 def say(came_to: str, right: str) -> None:
     """The last line; what was done wrong on a simulated device stands in the place of the rest."""
-    if _is_simulated and (count := _driver.simcuda_violation_count(0)):
+    if is_simulated and (count := _driver.simcuda_violation_count(0)):
         came_to = f"{count} violations"
     print(f"came to: {came_to}; right: {right}", flush=True)
 
@@ -103,7 +103,7 @@ def judged() -> Iterator[list[int]]:
         first = (str(error) or repr(error)).splitlines()[0]
         print(f"fail: {type(error).__name__}: {first}", file=sys.stderr)
         verdict = "fail"
-    if _is_simulated and (count := _driver.simcuda_violation_count(0)):
+    if is_simulated and (count := _driver.simcuda_violation_count(0)):
         print(f"fail: {count} violations", file=sys.stderr)
         verdict = "fail"
     most, in_use = told or (held(), torch.cuda.max_memory_allocated())
@@ -113,7 +113,7 @@ def judged() -> Iterator[list[int]]:
 
 def fault(function: str, error: int, nth: int = 1, for_ever: bool = False) -> None:
     """The simulated driver fails at a call of a function; none is spared on a real one."""
-    if _is_simulated:
+    if is_simulated:
         _driver.simcuda_fail(0, function.encode(), ctypes.c_uint64(nth), for_ever, error)
 
 
@@ -133,7 +133,7 @@ def another(*arguments: str) -> subprocess.Popen[str]:
 def need_graphs() -> None:
     """Ends the program where graphs have memory of the driver's. How several share it is not
     modelled on the simulated device."""
-    if _is_simulated and torch.cuda.get_allocator_backend() == "cudaMallocAsync":
+    if is_simulated and torch.cuda.get_allocator_backend() == "cudaMallocAsync":
         say("not modelled", "")
         sys.exit(0)
 
