@@ -16,19 +16,30 @@ impl Windows<'_> {
     /// nothing changes.
     pub(super) fn lead_back(&mut self, list: ListIx, place: &Range<u64>) {
         let within = self.space.within(place);
-        let state = |index: &BlockIndex| self.space.blocks[*index].state;
-        let is_free_at_home = |index: &BlockIndex| {
-            let block = &self.space.blocks[*index];
-            let span = self.vm.span(block.segment, self.handles_within(block, place));
-            let is_free = |(_, home): &(u64, Range<u64>)| self.is_free_in_pool_of(list, home);
-            span.unmapped_ranges().is_empty() && span.homes().iter().all(is_free)
-        };
-        let (idle, others): (Vec<BlockIndex>, Vec<BlockIndex>) =
-            within.into_iter().partition(|index| state(index) == BlockState::IdleWindow);
-        let are_free = others.iter().all(|index| state(index) == BlockState::Free);
-        if are_free && idle.iter().all(is_free_at_home) {
-            idle.into_iter().for_each(|index| self.lead_window_back(list, index, place));
+        if within.iter().all(|&index| self.is_free_or_idle(list, index, place)) {
+            for index in within {
+                if self.space.blocks[index].state == BlockState::IdleWindow {
+                    self.lead_window_back(list, index, place);
+                }
+            }
         }
+    }
+
+    /// Whether a block is free, or idle and its memory free at home, as far as a place has it.
+    fn is_free_or_idle(&self, list: ListIx, index: BlockIndex, place: &Range<u64>) -> bool {
+        let block = &self.space.blocks[index];
+        if block.state != BlockState::IdleWindow {
+            return block.state == BlockState::Free;
+        }
+        let addresses = self.handles_within(block, place);
+        let mut left = addresses.end - addresses.start;
+        for (_, home) in self.vm.span(block.segment, addresses).homes() {
+            left -= home.end - home.start;
+            if !self.is_free_in_pool_of(list, &home) {
+                return false;
+            }
+        }
+        left == 0
     }
 
     /// The handles that a place touches of an idle window's block.

@@ -3,6 +3,7 @@
 
 use std::ops::ControlFlow;
 
+use super::windows::own_parts;
 use crate::config::Config;
 use crate::fence::{OrderBetween, StreamOrder, Streams};
 use crate::id::StreamIx;
@@ -175,10 +176,9 @@ impl Search<'_> {
     /// Whether rests of a window stay where they are. Others go home with the last use of their
     /// handle, all of it in the order of one stream.
     fn stays(&self, block: &Block) -> bool {
-        let list = self.space.list(block.list);
-        let is_own = |home| self.space.of_segment(home).pool == list.pool;
-        let handles = self.vm.span(block.segment, self.vm.under(block).handles_around());
-        !self.pools.is_open(list) && handles.of_segments(is_own).is_empty()
+        let handles = self.vm.under(block).handles_around();
+        !self.pools.is_open(self.space.list(block.list))
+            && own_parts(self.space, self.vm, block, handles).is_empty()
     }
 
     /// Whether a run may have a free block of another stream.

@@ -246,12 +246,11 @@ impl Windows<'_> {
     /// what is pinned.
     fn send_home(&mut self, index: BlockIndex, freed: Range<u64>) {
         let block = &self.space.blocks[index];
-        let list = self.space.list(block.list);
         let mut parts = self.vm.under(block).to_send_home(freed);
-        if !self.pools.is_open(list) {
-            let is_own = |home| self.space.of_segment(home).pool == list.pool;
-            let own = |part: Range<u64>| self.vm.span(block.segment, part).of_segments(is_own);
-            parts = parts.into_iter().flat_map(own).collect();
+        if !self.pools.is_open(self.space.list(block.list)) {
+            for part in std::mem::take(&mut parts) {
+                parts.append(&mut own_parts(self.space, self.vm, block, part));
+            }
         }
         // From the last to the first: what is cut off stands behind what the block keeps.
         while let Some(range) = parts.pop() {
@@ -358,4 +357,16 @@ impl Windows<'_> {
             self.send_home(index, whole);
         }
     }
+}
+
+/// What of addresses in a window leads to memory of the window's own pool, as few ranges.
+#[inline(never)]
+pub(super) fn own_parts(
+    space: &Space,
+    vm: &PageTable,
+    window: &Block,
+    addresses: Range<u64>,
+) -> Vec<Range<u64>> {
+    let pool = space.list(window.list).pool;
+    vm.span(window.segment, addresses).of_segments(|home| space.of_segment(home).pool == pool)
 }
