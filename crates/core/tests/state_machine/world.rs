@@ -425,19 +425,6 @@ impl World {
         while self.trim(Fate::Complete) {
             self.verify();
         }
-        for s in self.heap.snapshot() {
-            println!("SEG pool {} {:#x} {:?}", s.pool, s.address, s.bytes);
-            for b in &s.blocks {
-                println!(
-                    "   {:#x} {} {:?} stream {} phys {:?}",
-                    b.address,
-                    b.bytes,
-                    b.state,
-                    b.stream,
-                    self.device.physical(b.address, b.bytes.min(64 << 20))
-                );
-            }
-        }
         self.device.assert_empty();
         assert_eq!(self.heap.snapshot(), []);
         let all = self.heap.stats().all;
