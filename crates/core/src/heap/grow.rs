@@ -148,10 +148,22 @@ impl Heap {
         most: u16,
     ) -> Remappable {
         let search = self.search(request);
-        let donors = search.donors(false);
-        let (handles, missing_bytes) = self.vm.to_take(&search.fresh(), &donors);
-        // What a private pool has too much serves nobody else.
         let is_private = !self.pools.is_open(self.space.list(request.list));
+        let to_take = |donors: &Donors| self.vm.to_take(&search.fresh(), donors);
+        let mut donors = search.donors(false);
+        let (mut handles, mut missing_bytes) = to_take(&donors);
+        if is_private {
+            // What it borrows stays in its window, and what is its own goes home. A window with
+            // both would serve the same request but once.
+            let own = search.private_donors();
+            let (own_handles, lacks_bytes) = to_take(&own);
+            if lacks_bytes == 0 || missing_bytes > 0 && lacks_bytes < needed_bytes {
+                (donors, handles, missing_bytes) = (own, own_handles, lacks_bytes);
+            } else if missing_bytes > 0 {
+                missing_bytes = needed_bytes;
+            }
+        }
+        // What a private pool has too much serves nobody else.
         let is_affordable = is_private || !is_roomy || {
             // What growth makes beside is not saved: the next requests would grow by it.
             let unit = self.vm.granule_bytes();

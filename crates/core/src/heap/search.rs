@@ -214,32 +214,29 @@ impl Search<'_> {
     /// The largest first, of its own stream before others. Once they have enough, or where there is
     /// room to create it, no more than a bound are looked at.
     pub(super) fn donors(&self, is_own_only: bool) -> Donors {
-        if !self.config.remaps {
-            return Donors::default();
-        }
-        let mut found = Found::default();
         let lists = || self.pools.open_mapped(self.space);
         let own = lists().filter(|list| list.stream == self.user);
         let others = lists().filter(|list| list.stream != self.user && !is_own_only);
-        for list in self.private_lists().chain(own).chain(others) {
-            if self.add_donors(list, &mut found).is_break() {
-                break;
-            }
-        }
-        Donors::new(found.donors)
+        self.donors_of(own.chain(others))
     }
 
-    /// The lists of the request's pool, if that is private: what serves nobody else comes first.
+    /// The same of the request's own pool, which is private: what serves nobody else.
     ///
-    /// Those of other streams only if graphs of the pool never run at the same time: what goes home
+    /// Lists of other streams only if graphs of the pool never run at the same time: what goes home
     /// serves any of its streams.
-    fn private_lists(&self) -> impl Iterator<Item = &FreeList> {
+    pub(super) fn private_donors(&self) -> Donors {
         let own = self.space.list(self.request.list);
-        let is_closed = !self.pools.is_open(own) && own.kind == SegmentKind::Mapped;
         let is_exclusive = self.pools.at(own.pool).is_exclusive;
-        self.space.lists().iter().filter(move |list| {
-            is_closed && list.pool == own.pool && (is_exclusive || list.stream == self.user)
-        })
+        let lists = self.space.lists().iter().filter(|list| list.pool == own.pool);
+        self.donors_of(lists.filter(|list| is_exclusive || list.stream == self.user))
+    }
+
+    fn donors_of<'a>(&self, lists: impl Iterator<Item = &'a FreeList>) -> Donors {
+        let mut found = Found::default();
+        if self.config.remaps {
+            let _ = { lists }.try_for_each(|list| self.add_donors(list, &mut found));
+        }
+        Donors::new(found.donors)
     }
 
     /// Adds what the request may take of the free blocks of a list, until that is enough.
@@ -248,7 +245,6 @@ impl Search<'_> {
         let enough_bytes = self.granules as u64 * granule_bytes;
         let order = self.streams.order_between(list.stream, self.user);
         let is_private = !self.pools.is_open(list);
-        let is_borrowed = !is_private && !self.pools.is_open(self.space.list(self.request.list));
         for bin in list.bins_down_to(granule_bytes) {
             for block in list.bin(&self.space.blocks, bin) {
                 found.looked += 1;
@@ -271,7 +267,7 @@ impl Search<'_> {
                         segment: free.segment,
                         start: whole.start,
                         end: whole.end,
-                        is_foreign: order.is_foreign || is_borrowed,
+                        is_foreign: order.is_foreign,
                         is_ordered,
                     });
                 });

@@ -21,8 +21,7 @@ pub(crate) struct Donor {
     pub(crate) start: u64,
     /// Where its last whole handle ends.
     pub(crate) end: u64,
-    /// Free in the order of another stream than the request's, or of another pool than its private
-    /// one.
+    /// Free in the order of another stream than the request's.
     pub(crate) is_foreign: bool,
     /// The request's stream is ordered after its last use.
     pub(crate) is_ordered: bool,

@@ -72,6 +72,33 @@ fn gaps_that_do_not_suffice_are_filled_up() {
     captures.heap.check().unwrap();
 }
 
+/// What is borrowed stays in its window: the same request would borrow again and again.
+#[test]
+fn a_request_that_is_repeated_borrows_no_more() {
+    let mut captures = Captures::new(Prefer::Memory);
+    captures.gaps(4);
+    let Captures { mut heap, pool, stream } = captures;
+    let others: Vec<Granted> = (0..40)
+        .map(|_| request(&mut heap, PoolId::DEFAULT, stream, GRANULE, Reuse::MayWait))
+        .collect();
+    for other in others.iter().step_by(2) {
+        let _ = heap.free(other.address).unwrap();
+    }
+    let plan = heap.plan_synchronize();
+    heap.commit(plan, 0);
+    let mut held = Vec::new();
+    for _ in 0..20 {
+        let wide = request(&mut heap, pool, stream, 10 * GRANULE, Reuse::OwnStream);
+        let _ = heap.free(wide.address).unwrap();
+        let of_pool = heap.snapshot().into_iter().filter(|segment| segment.pool != 0);
+        let blocks = of_pool.flat_map(|segment| segment.blocks);
+        let backed = blocks.filter(|block| block.state == crate::BlockState::Free);
+        held.push(backed.map(|block| block.bytes).sum::<u64>());
+    }
+    assert!(held.iter().all(|&bytes| bytes == held[0]), "{held:?}");
+    heap.check().unwrap();
+}
+
 /// A handle ends where a block does, but for what it shares with the next one; and a smaller block
 /// holds up a quarter of what was there before.
 #[test]
