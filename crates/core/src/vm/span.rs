@@ -160,15 +160,18 @@ impl<'a> Span<'a> {
         ranges
     }
 
-    /// Where the granules behind it belong, range by range, each with the address here.
+    /// Where the granules behind it belong, range by range, each with the address here. A range
+    /// lies in one segment.
     pub(crate) fn homes(&self) -> Vec<(u64, Range<u64>)> {
         let granule_bytes = self.table.granule_bytes;
         let mut homes: Vec<(u64, Range<u64>)> = Vec::new();
+        let mut segment = None;
         for (page, id) in self.mapped_pages() {
             let Some(home) = self.table.granules.home(id) else { continue };
             let start = self.table.address_of(home);
+            let is_same = segment.replace(home.segment) == Some(home.segment);
             match homes.last_mut() {
-                Some((_, last)) if last.end == start => last.end += granule_bytes,
+                Some((_, last)) if is_same && last.end == start => last.end += granule_bytes,
                 _ => homes.push((self.table.address_of(page), start..start + granule_bytes)),
             }
         }

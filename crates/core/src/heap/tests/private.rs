@@ -1,7 +1,11 @@
 //! Private pools remap their own memory, behind addresses that graphs hold.
 
 use super::{heap_of, request};
-use crate::{Granted, Heap, PoolId, Prefer, Reuse, StateMachine, StreamId, policy};
+use crate::plan::Step;
+use crate::{
+    Committed, Config, Granted, Heap, Outcome, PoolId, Prefer, Reuse, SegmentKind, StateMachine,
+    StreamId, policy,
+};
 
 const GRANULE: u64 = 2 << 20;
 
@@ -248,4 +252,41 @@ fn memory_that_two_streams_freed_is_complete_once_both_are() {
         heap.commit(plan, 0);
     }
     assert_eq!(heap.stats().all.reserved_bytes.current, 2 * GRANULE, "what is live");
+}
+
+/// The driver may reserve addresses right behind others.
+#[test]
+fn a_block_is_put_back_whose_memory_lies_in_two_segments_side_by_side() {
+    let config = Config::new(SegmentKind::Mapped, GRANULE, 8 * GRANULE);
+    let mut heap = Heap::new(Config { prefer: Prefer::Memory, ..config });
+    let (pool, streams) = (heap.add_pool(), [(); 2].map(|()| heap.add_stream()));
+    let mut next = 1 << 40;
+    let mut take = |heap: &mut Heap, stream, granules| loop {
+        match heap.request(pool, stream, granules * GRANULE, Reuse::OwnStream).unwrap() {
+            Outcome::Granted(granted) => return granted,
+            Outcome::Plan(plan) => {
+                let is_new = plan.steps.iter().find_map(|step| match step {
+                    Step::Reserve { bytes, .. } => Some(*bytes),
+                    _ => None,
+                });
+                let address = next;
+                next += is_new.unwrap_or(0);
+                if let Committed::Granted(granted) = heap.commit(plan, address) {
+                    return granted;
+                }
+            }
+        }
+    };
+    let [_, last] = [6, 2].map(|granules| take(&mut heap, streams[0], granules));
+    let [first, _] = [2, 1].map(|granules| take(&mut heap, streams[1], granules));
+    assert_eq!(last.address + last.bytes, first.address);
+    let _ = heap.free(last.address).unwrap();
+    let _ = heap.free(first.address).unwrap();
+    let plan = heap.plan_synchronize();
+    heap.commit(plan, 0);
+    let wide = take(&mut heap, streams[0], 4);
+    let _ = heap.free(wide.address).unwrap();
+    let place = wide.address..wide.address + wide.bytes;
+    assert_eq!(heap.allocate_at(pool, streams[0], wide.bytes, place).unwrap(), Some(wide));
+    heap.check().unwrap();
 }
