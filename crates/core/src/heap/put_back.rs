@@ -16,7 +16,14 @@ impl Windows<'_> {
     /// nothing changes.
     pub(super) fn lead_back(&mut self, list: ListIx, place: &Range<u64>) {
         let within = self.space.within(place);
-        if within.iter().all(|&index| self.is_free_or_idle(list, index, place)) {
+        let mut homes = Vec::new();
+        if !within.iter().all(|&index| self.add_homes(index, place, &mut homes)) {
+            return;
+        }
+        // Two windows may lead to the same memory.
+        homes.sort_unstable_by_key(|home| home.start);
+        let is_once = homes.windows(2).all(|pair| pair[0].end <= pair[1].start);
+        if is_once && homes.iter().all(|home| self.is_free_in_pool_of(list, home)) {
             for index in within {
                 if self.space.blocks[index].state == BlockState::IdleWindow {
                     self.lead_window_back(list, index, place);
@@ -25,8 +32,9 @@ impl Windows<'_> {
         }
     }
 
-    /// Whether a block is free, or idle and its memory free at home, as far as a place has it.
-    fn is_free_or_idle(&self, list: ListIx, index: BlockIndex, place: &Range<u64>) -> bool {
+    /// Adds where the memory belongs that an idle block leads to, as far as a place has it. Whether
+    /// all of it leads to some, or the block is free.
+    fn add_homes(&self, index: BlockIndex, place: &Range<u64>, all: &mut Vec<Range<u64>>) -> bool {
         let block = &self.space.blocks[index];
         if block.state != BlockState::IdleWindow {
             return block.state == BlockState::Free;
@@ -35,9 +43,7 @@ impl Windows<'_> {
         let mut left = addresses.end - addresses.start;
         for (_, home) in self.vm.span(block.segment, addresses).homes() {
             left -= home.end - home.start;
-            if !self.is_free_in_pool_of(list, &home) {
-                return false;
-            }
+            all.push(home);
         }
         left == 0
     }

@@ -254,6 +254,25 @@ fn memory_that_two_streams_freed_is_complete_once_both_are() {
     assert_eq!(heap.stats().all.reserved_bytes.current, 2 * GRANULE, "what is live");
 }
 
+/// Nothing was there: no window has the same memory twice.
+#[test]
+fn two_windows_of_the_same_memory_are_no_place_for_a_block() {
+    let mut captures = Captures::new(Prefer::Memory);
+    let blocks = [4, 1, 4, 1, 4, 1].map(|granules| captures.take(granules));
+    captures.free(blocks[0]);
+    captures.free(blocks[2]);
+    let first = captures.take(8);
+    captures.free(first);
+    captures.free(blocks[4]);
+    let second = captures.take(12);
+    captures.free(second);
+    let Captures { mut heap, pool, stream } = captures;
+    assert_eq!(first.address + first.bytes, second.address);
+    let both = first.address..second.address + second.bytes;
+    assert_eq!(heap.allocate_at(pool, stream, 20 * GRANULE, both).unwrap(), None);
+    heap.check().unwrap();
+}
+
 /// The driver may reserve addresses right behind others.
 #[test]
 fn a_block_is_put_back_whose_memory_lies_in_two_segments_side_by_side() {
