@@ -16,36 +16,11 @@ impl Windows<'_> {
     /// nothing changes.
     pub(super) fn lead_back(&mut self, list: ListIx, place: &Range<u64>) {
         let within = self.space.within(place);
-        let mut homes = Vec::new();
-        if !within.iter().all(|&index| self.add_homes(index, place, &mut homes)) {
-            return;
+        let state = |index: &BlockIndex| self.space.blocks[*index].state;
+        let may = [BlockState::Free, BlockState::IdleWindow];
+        if within.iter().all(|index| may.contains(&state(index))) {
+            within.into_iter().all(|index| self.lead_window_back(list, index, place));
         }
-        // Two windows may lead to the same memory.
-        homes.sort_unstable_by_key(|home| home.start);
-        let is_once = homes.windows(2).all(|pair| pair[0].end <= pair[1].start);
-        if is_once && homes.iter().all(|home| self.is_free_in_pool_of(list, home)) {
-            for index in within {
-                if self.space.blocks[index].state == BlockState::IdleWindow {
-                    self.lead_window_back(list, index, place);
-                }
-            }
-        }
-    }
-
-    /// Adds where the memory belongs that an idle block leads to, as far as a place has it. Whether
-    /// all of it leads to some, or the block is free.
-    fn add_homes(&self, index: BlockIndex, place: &Range<u64>, all: &mut Vec<Range<u64>>) -> bool {
-        let block = &self.space.blocks[index];
-        if block.state != BlockState::IdleWindow {
-            return block.state == BlockState::Free;
-        }
-        let addresses = self.handles_within(block, place);
-        let mut left = addresses.end - addresses.start;
-        for (_, home) in self.vm.span(block.segment, addresses).homes() {
-            left -= home.end - home.start;
-            all.push(home);
-        }
-        left == 0
     }
 
     /// The handles that a place touches of an idle window's block.
@@ -54,10 +29,25 @@ impl Windows<'_> {
         around.start.max(window.address)..around.end.min(window.end())
     }
 
-    fn lead_window_back(&mut self, list: ListIx, window: BlockIndex, place: &Range<u64>) {
+    /// The same for one block. Whether it is free now, as far as the place has it: two windows may
+    /// lead to the same memory.
+    fn lead_window_back(&mut self, list: ListIx, window: BlockIndex, place: &Range<u64>) -> bool {
         let block = self.space.blocks[window];
+        if block.state == BlockState::Free {
+            return true;
+        }
         let addresses = self.handles_within(&block, place);
         let homes = self.vm.span(block.segment, addresses.clone()).homes();
+        let mut left = addresses.end - addresses.start;
+        for (_, home) in &homes {
+            left -= home.end - home.start;
+            if !self.is_free_in_pool_of(list, home) {
+                return false;
+            }
+        }
+        if left > 0 {
+            return false;
+        }
         if self.vm.under(&block).is_whole_window() {
             // What is left of it is a part.
             self.take_idle(window);
@@ -92,6 +82,7 @@ impl Windows<'_> {
             (block.list, block.free_after) = (list, free_after);
             self.space.file(part);
         }
+        true
     }
 
     /// Whether memory at home is free, not pinned, and of a list's pool.
