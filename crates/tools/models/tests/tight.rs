@@ -13,8 +13,9 @@ use drystone_trace::replay;
 
 const GRANULE_BYTES: u64 = 2 << 20;
 
-/// The one that needs more: its blocks of 9,547 sizes leave parts of granules unused.
-const REFUSED: [&str; 1] = ["index_that_grows"];
+/// Those that need more. In the first blocks of 9,547 sizes leave parts of granules unused; in the
+/// second, of 2.4 GiB, graphs' pools of eight lengths leave parts of handles.
+const REFUSED: [&str; 2] = ["index_that_grows", "voices_in_buckets"];
 
 fn traces() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../traces");
@@ -36,7 +37,7 @@ fn is_served(trace: &Trace) -> bool {
 }
 
 #[test]
-fn two_per_cent_to_spare_are_enough_for_every_program_but_one() {
+fn two_per_cent_to_spare_are_enough_for_every_program_but_two() {
     let paths = traces();
     assert!(paths.len() >= 60, "{paths:?}");
     let mut refused = Vec::new();
