@@ -10,7 +10,7 @@ from support import FOLDER
 
 TRACES = FOLDER.parents[1] / "traces"
 # As many as a trace that is recorded here may take in the repository.
-BYTES_MAX = 350_000
+BYTES_MAX = 700_000
 FIGURES = {"events": "events", "allocs": "allocations", "frees": "frees",
            "peak_live_bytes": "peak_requested_bytes", "distinct_sizes": "distinct_sizes"}
 
@@ -35,7 +35,7 @@ class Traces(unittest.TestCase):
             self.assertIn(about["name"], (TRACES / "README.md").read_text())
 
     def test_what_is_recorded_is_there_and_small(self):
-        self.assertEqual((len(record.RECORDED), len(record.HELD_BACK)), (12, 34))
+        self.assertEqual((len(record.RECORDED), len(record.HELD_BACK)), (12, 46))
         for name, (_, steps, note) in record.ALL.items():
             folder = record.folder_of(name)
             about = json.loads((folder / f"{name}.json").read_text())
