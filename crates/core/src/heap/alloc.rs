@@ -132,7 +132,7 @@ impl Heap {
         }
         self.space.end_trails();
         let Some(segment) = self.space.segments.containing(place.start) else { return Ok(None) };
-        let class = self.space.list(self.space.segments[segment].list).class;
+        let class = self.space.of_segment(segment).class;
         let list = self.pools.list_in(&mut self.space, pool.index, class, stream.index);
         if pool != PoolId::DEFAULT {
             self.windows().lead_back(list, &place);

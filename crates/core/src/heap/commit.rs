@@ -216,7 +216,7 @@ impl Heap {
         if !self.vm.under(block).is_unmapped() {
             return self.windows().file(index);
         }
-        let class = self.space.list(self.space.segments[block.segment].list).class as usize;
+        let class = self.space.of_segment(block.segment).class as usize;
         self.stats.classes[class].reserved_bytes.take(block.bytes);
         self.space.make_unmapped(index);
     }

@@ -149,20 +149,22 @@ impl Heap {
     ) -> Remappable {
         let search = self.search(request);
         let is_private = !self.pools.is_open(self.space.list(request.list));
-        let to_take = |donors: &Donors| self.vm.to_take(&search.fresh(), donors);
-        let mut donors = search.donors(false);
-        let (mut handles, mut missing_bytes) = to_take(&donors);
-        if is_private {
-            // What it borrows stays in its window, and what is its own goes home. A window with
-            // both would serve the same request but once.
-            let own = search.private_donors();
-            let (own_handles, lacks_bytes) = to_take(&own);
-            if lacks_bytes == 0 || missing_bytes > 0 && lacks_bytes < needed_bytes {
-                (donors, handles, missing_bytes) = (own, own_handles, lacks_bytes);
-            } else if missing_bytes > 0 {
-                missing_bytes = needed_bytes;
-            }
-        }
+        let to_take = |donors: Donors| {
+            let (handles, missing_bytes) = self.vm.to_take(&search.fresh(), &donors);
+            (donors, handles, missing_bytes)
+        };
+        let own = is_private.then(|| to_take(search.private_donors()));
+        // What a private pool borrows stays in its window, and what is its own goes home. A window
+        // with both would serve the same request but once.
+        let (donors, handles, missing_bytes) = match own {
+            Some(own) if own.2 == 0 => own,
+            Some(own) => match to_take(search.donors(false)) {
+                borrowed if borrowed.2 == 0 => borrowed,
+                _ if own.2 < needed_bytes => own,
+                (donors, handles, _) => (donors, handles, needed_bytes),
+            },
+            None => to_take(search.donors(false)),
+        };
         // What a private pool has too much serves nobody else.
         let is_affordable = is_private || !is_roomy || {
             // What growth makes beside is not saved: the next requests would grow by it.

@@ -185,7 +185,7 @@ impl Compaction<'_> {
         in_use.sort_by_cached_key(|part| part.0.start);
         free.sort_by_cached_key(|part| part.0.start);
         let used_bytes = in_use.iter().map(|(range, _)| range.end - range.start).sum();
-        let list = space.list(space.segments[segment].list);
+        let list = space.of_segment(segment);
         let whose = (list.pool.index(), list.class as usize);
         let is_quick = in_use.len() <= policy::TARGETS_OF_A_MOVE;
         let may = used_bytes > 0 && is_quick;
@@ -228,7 +228,7 @@ impl Compaction<'_> {
         // The first had the granule that is left over.
         let Some(&Range { start, end }) = guests.first() else { return };
         let Some(segment) = self.heap.space.segments.containing(start) else { return };
-        let class = self.heap.space.list(self.heap.space.segments[segment].list).class as usize;
+        let class = self.heap.space.of_segment(segment).class as usize;
         self.heap.stats.classes[class].reserved_bytes.take(end - start);
         if let Some(home) = home
             && let Some(segment) = self.heap.space.segments.containing(home)

@@ -23,12 +23,6 @@ impl Windows<'_> {
         }
     }
 
-    /// The handles that a place touches of an idle window's block.
-    fn handles_within(&self, window: &Block, place: &Range<u64>) -> Range<u64> {
-        let around = self.vm.span(window.segment, place.clone()).handles_around();
-        around.start.max(window.address)..around.end.min(window.end())
-    }
-
     /// The same for one block. Whether it is free now, as far as the place has it: two windows may
     /// lead to the same memory.
     fn lead_window_back(&mut self, list: ListIx, window: BlockIndex, place: &Range<u64>) -> bool {
@@ -83,6 +77,12 @@ impl Windows<'_> {
             self.space.file(part);
         }
         true
+    }
+
+    /// The handles that a place touches of an idle window's block.
+    fn handles_within(&self, window: &Block, place: &Range<u64>) -> Range<u64> {
+        let around = self.vm.span(window.segment, place.clone()).handles_around();
+        around.start.max(window.address)..around.end.min(window.end())
     }
 
     /// Whether memory at home is free, not pinned, and of a list's pool.

@@ -84,7 +84,7 @@ impl<'a> Whole<'a> {
         let index = self.block(address).ok()?;
         let Heap { space, vm, pools, .. } = &*self.heap;
         let block = &space.blocks[index];
-        let list = space.list(space.segments[block.segment].list);
+        let list = space.of_segment(block.segment);
         let is_open = list.kind == SegmentKind::Mapped && pools.is_open(list);
         if !self.heap.config().remaps || !is_open || block.is_window {
             return None;

@@ -43,6 +43,12 @@ impl Captures {
     }
 }
 
+/// The device has done all that it was given.
+fn settle(heap: &mut Heap) {
+    let plan = heap.plan_synchronize();
+    heap.commit(plan, 0);
+}
+
 /// With memory to spare, too: what a pool has too much serves nobody else.
 #[test]
 fn gaps_serve_a_larger_request_of_the_same_pool() {
@@ -88,8 +94,7 @@ fn a_request_that_is_repeated_borrows_no_more() {
     for other in others.iter().step_by(2) {
         let _ = heap.free(other.address).unwrap();
     }
-    let plan = heap.plan_synchronize();
-    heap.commit(plan, 0);
+    settle(&mut heap);
     let mut held = Vec::new();
     for _ in 0..20 {
         let wide = request(&mut heap, pool, stream, 10 * GRANULE, Reuse::OwnStream);
@@ -137,14 +142,12 @@ fn windows_of_a_private_pool_stay_mapped_until_it_is_released() {
     let wide = captures.take(8);
     captures.free(wide);
     let Captures { mut heap, pool, .. } = captures;
-    let plan = heap.plan_synchronize();
-    heap.commit(plan, 0);
+    settle(&mut heap);
     assert_eq!(heap.remap_stats().aliases, 8);
     assert!(heap.plan_eviction().is_none());
     assert!(heap.plan_trim().is_none());
     heap.release_pool(pool).unwrap();
-    let plan = heap.plan_synchronize();
-    heap.commit(plan, 0);
+    settle(&mut heap);
     let plan = heap.plan_eviction().unwrap();
     heap.commit(plan, 0);
     assert_eq!(heap.remap_stats().aliases, 0);
@@ -176,8 +179,7 @@ fn graphs_that_run_together_do_not_remap_each_others_memory() {
         let mut captures = Captures::new(Prefer::Memory);
         captures.heap.set_exclusive(captures.pool, is_exclusive).unwrap();
         captures.gaps(4);
-        let plan = captures.heap.plan_synchronize();
-        captures.heap.commit(plan, 0);
+        settle(&mut captures.heap);
         let held = captures.held();
         captures.stream = captures.heap.add_stream();
         captures.take(8);
@@ -222,10 +224,6 @@ fn memory_that_two_streams_freed_is_complete_once_both_are() {
     let wide = captures.take(8);
     captures.free(wide);
     let Captures { mut heap, pool, stream } = captures;
-    let settle = |heap: &mut Heap| {
-        let plan = heap.plan_synchronize();
-        heap.commit(plan, 0);
-    };
     settle(&mut heap);
     // The other stream has come much further.
     let other = heap.add_stream();
@@ -301,8 +299,7 @@ fn a_block_is_put_back_whose_memory_lies_in_two_segments_side_by_side() {
     assert_eq!(last.address + last.bytes, first.address);
     let _ = heap.free(last.address).unwrap();
     let _ = heap.free(first.address).unwrap();
-    let plan = heap.plan_synchronize();
-    heap.commit(plan, 0);
+    settle(&mut heap);
     let wide = take(&mut heap, streams[0], 4);
     let _ = heap.free(wide.address).unwrap();
     let place = wide.address..wide.address + wide.bytes;
