@@ -158,12 +158,14 @@ impl Heap {
         // with both would serve the same request but once.
         let (donors, handles, missing_bytes) = match own {
             Some(own) if own.2 == 0 => own,
-            Some(own) => match to_take(search.donors(false)) {
-                borrowed if borrowed.2 == 0 => borrowed,
-                _ if own.2 < needed_bytes => own,
-                (donors, handles, _) => (donors, handles, needed_bytes),
-            },
-            None => to_take(search.donors(false)),
+            own => {
+                let others = to_take(search.donors(false));
+                match own {
+                    Some(own) if others.2 > 0 && own.2 < needed_bytes => own,
+                    Some(_) if others.2 > 0 => (others.0, others.1, needed_bytes),
+                    _ => others,
+                }
+            }
         };
         // What a private pool has too much serves nobody else.
         let is_affordable = is_private || !is_roomy || {
