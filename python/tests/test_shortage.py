@@ -146,10 +146,9 @@ class Causes(OnDevice):
     def test_10_pieces_of_the_pool_that_is_asked(self):
         pool = torch.cuda.MemPool()
         with torch.cuda.use_mem_pool(pool):
-            self.keep(2 * GIB, 64 * MIB, 2 * GIB)
-            del self.kept[2], self.kept[0]
-            self.assert_cause("4.00 GiB are free in the private pool that was asked",
-                              refusal(25 * GIB // 4))
+            self.pieces()
+            self.assert_cause("3.[0-9]+ GiB are free in the private pool that was asked",
+                              refusal(4 * GIB))
 
     def test_11_pieces_that_live_blocks_keep(self):
         self.pieces()

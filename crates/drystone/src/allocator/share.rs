@@ -59,16 +59,17 @@ impl Allocator {
         let segment = segments.iter().find(|one| holds(one.address, one.bytes))?;
         let at = segment.blocks.iter().position(|one| holds(one.address, one.bytes))?;
         let (block, after) = (&segment.blocks[at], &segment.blocks[at..]);
-        if segment.kind != SegmentKind::Mapped || !block.state.is_backed() {
+        let leads_to_memory = |one: &&BlockView| one.state != BlockState::Unmapped;
+        if segment.kind != SegmentKind::Mapped || !leads_to_memory(&block) {
             return None;
         }
         if segment.pool == 0 {
             let is_live = block.state == BlockState::Live;
             return is_live.then_some(block.address..block.address + block.requested_bytes);
         }
-        let is_backed = |one: &&BlockView| one.state.is_backed();
-        let first = segment.blocks[..at].iter().rev().take_while(is_backed).last();
-        let last = after.iter().take_while(is_backed).last().unwrap_or(block);
+        // As windows do that are idle, and memory at home that a window has (I12).
+        let first = segment.blocks[..at].iter().rev().take_while(leads_to_memory).last();
+        let last = after.iter().take_while(leads_to_memory).last().unwrap_or(block);
         Some(first.unwrap_or(block).address..last.address + last.bytes)
     }
 
