@@ -5,9 +5,10 @@ Invariant: names keep Prometheus' conventions: bytes as unit, `_total` on what o
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
 
-from . import _figures, _library
+from . import _figures
 from ._figures import Device
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -21,6 +22,13 @@ def _gauge(name: str, part: str) -> Value:
 
 def _plain(name: str) -> Value:
     return lambda device: device.stats[name]
+
+
+def _refusals(device: Device) -> int:
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return 0
+    return torch.cuda.memory_stats(device.ordinal)["num_ooms"]
 
 
 # Name, kind, help, value.
@@ -83,7 +91,7 @@ FAMILIES += [
     ("neighbours", "gauge", "Other processes on the device that hold memory",
      lambda device: len(device.stats["neighbours"]["others"])),
     ("out_of_memory_total", "counter", "Requests of PyTorch's that were refused for want of memory",
-     lambda device: _library.refusals(device.ordinal)),
+     _refusals),
 ]
 
 

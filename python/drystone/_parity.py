@@ -53,7 +53,7 @@ class Accumulated:
 
     def __init__(self) -> None:
         self._at_reset: dict[tuple[str, str], tuple[int, int]] = {}
-        self._refusals_at_reset = 0
+        self._refusals_at_reset = self._retries_at_reset = 0
 
     def reset(self, device: int) -> None:
         stats = _library.stats(device)
@@ -61,6 +61,7 @@ class Accumulated:
             freed = gauge["total"] - gauge["current"]
             self._at_reset[group, size_class] = (gauge["total"], freed)
         self._refusals_at_reset = _library.refusals(device)
+        self._retries_at_reset = stats["retries"]
 
     def tree(self, device: int) -> Tree:
         """The statistics as PyTorch has them."""
@@ -77,13 +78,13 @@ class Accumulated:
         for group in SPLIT:
             tree[group] = {size_class: dict(NOTHING) for size_class in SIZE_CLASSES}
         tree.update({group: dict(NOTHING) for group in OVERSIZE})
-        tree.update(self._counters(device, tree["segment"]["all"]))
+        tree.update(self._counters(device, stats["retries"], tree["segment"]["all"]))
         return tree
 
-    def _counters(self, device: int, segments: dict[str, int]) -> dict[str, int]:
+    def _counters(self, device: int, retries: int, segments: dict[str, int]) -> dict[str, int]:
         refusals = _library.refusals(device) - self._refusals_at_reset
         return {
-            "num_alloc_retries": refusals,
+            "num_alloc_retries": retries - self._retries_at_reset,
             "num_ooms": refusals,
             "num_sync_all_streams": 0,
             "num_device_alloc": segments["allocated"],

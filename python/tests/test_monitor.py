@@ -7,6 +7,7 @@ import re
 import socket
 import sys
 import tempfile
+import textwrap
 import threading
 import time
 import unittest
@@ -19,7 +20,7 @@ import torch
 
 import drystone
 from drystone import _monitor
-from support import MIB, python
+from support import MIB, answer, python
 
 drystone.enable(route="plugin")
 
@@ -93,6 +94,19 @@ class Metrics(unittest.TestCase):
             """, DRYSTONE_METRICS=f"{folder}/none/there")
             self.assertEqual(done.returncode, 0)
             self.assertIn("no metrics are written: cannot write", done.stderr)
+
+    def test_refusals_are_counted_on_the_compiled_route(self):
+        found = answer(sys.executable, "-B", "-c", textwrap.dedent("""
+            import json, torch, drystone
+            drystone.enable(route="compiled")
+            try:
+                torch.empty(1 << 40, dtype=torch.uint8, device="cuda")
+            except torch.OutOfMemoryError:
+                pass
+            name = "drystone_out_of_memory_total{"
+            print(json.dumps([x for x in drystone.metrics().splitlines() if x.startswith(name)]))
+        """))
+        self.assertEqual(found, ['drystone_out_of_memory_total{device="0"} 1'])
 
     def test_what_only_grows_grows(self):
         before = samples(drystone.metrics())
