@@ -79,10 +79,12 @@ def _enable(facts: Facts, off: list[dict[str, str]]) -> None:
         raise DrystoneError(f"PyTorch cannot be imported: {error}") from error
     facts["pytorch"], facts["cuda"] = torch.__version__, torch.version.cuda
     from . import _available
-    from ._enable import enable
+    from . import _enable as enabling
     said = io.StringIO()
     with contextlib.redirect_stderr(said):
-        enable({})
+        # PyTorch's import has enabled it where the environment says so.
+        if not enabling.is_enabled:
+            enabling.enable({})
     for line in said.getvalue().splitlines():
         text = line.removeprefix("drystone: ")
         if text.startswith("compiling"):

@@ -24,6 +24,13 @@ class Doctor(unittest.TestCase):
         self.assertEqual(found["environment"]["DRYSTONE_CONF"], "backend:vmm")
         self.assertEqual([one for one in found["off"] if "reports" not in one["what"]], [])
 
+    def test_where_the_environment_enables_it(self):
+        start = "import drystone.__main__ as m; m.run()"
+        done = run(sys.executable, "-c", start, "--conf", "limit:1GiB", sys.executable, "-m",
+                   "drystone", "doctor", "--json")
+        found = json.loads(done.stdout)
+        self.assertEqual((found["route"], found["off"]), ("compiled", []))
+
     def test_what_is_left_to_a_host_whose_memory_the_gpu_has(self):
         for conf, told in (("profile:unified", True), ("", False)):
             done = doctor(SIMCUDA_CONF=f"memory:64GiB,{conf}")
