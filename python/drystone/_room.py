@@ -18,7 +18,7 @@ from ._holders import kinds
 # recorded ones: `docs/evidence/measurements.md`.
 HELD_PER_USED = 1.045
 
-_LIMIT = re.compile(r"(?:^|,)\s*limit:\s*([0-9.]+)\s*([KMGT]?)", re.IGNORECASE)
+_LIMIT = re.compile(r"(?:^|,)\s*limit\s*:\s*([0-9.]+)\s*([KMGT]?)(B?)", re.IGNORECASE)
 
 
 def conclusion(
@@ -64,4 +64,6 @@ def limit_of(options: str) -> int:
     found = _LIMIT.search(options)
     if found is None:
         return 1 << 62
-    return int(float(found[1]) * 1024 ** " KMGT".index(found[2].upper() or " "))
+    # GB are decimal; G, Gi and GiB are not.
+    step = 1000 if found[3] else 1024
+    return int(float(found[1]) * step ** " KMGT".index(found[2].upper() or " "))

@@ -335,7 +335,7 @@ class Room(OnDevice):
 
     def test_limits(self):
         for text, count in (("", 1 << 62), ("limit:1.5G", 3 << 29), ("limit:512", 512),
-                            ("backend:vmm,limit:20MiB", 20 << 20),
+                            ("backend:vmm,limit:20MiB", 20 << 20), ("limit : 2GB", 2 * 10 ** 9),
                             ("limit_fraction:0.5", 1 << 62)):
             self.assertEqual(_room.limit_of(text), count, text)
 
