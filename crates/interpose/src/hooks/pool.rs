@@ -1,7 +1,9 @@
 //! Pools: the driver's own, whose figures, access and trims include ours.
 
 use std::ffi::c_int;
+use std::time::Duration;
 
+use drystone::Effort;
 use drystone_process as process;
 use drystone_process::barrier::barrier;
 
@@ -15,6 +17,9 @@ use crate::{context, device};
 const RESERVED_CURRENT: c_int = 5;
 const RESERVED_HIGH: c_int = 6;
 const USED_HIGH: c_int = 8;
+
+/// How long a trim that keeps some waits for the device: longer than any step.
+const TRIM_WAIT: Duration = Duration::from_secs(10);
 
 hooks! {
     // What is reserved and used is the sum of both allocators'.
@@ -85,7 +90,11 @@ hooks! {
             let allocator = &pools::device_behind(driver, pool)?.allocator;
             let (_, reserved) = allocator.allocated_and_reserved_bytes();
             // Waits until the device is idle, which the driver need not: it knows what is complete.
-            (reserved > keep_bytes as u64).then(|| allocator.trim().ok())?
+            match reserved.saturating_sub(keep_bytes as u64) {
+                0 => None,
+                _ if keep_bytes == 0 => allocator.trim().ok(),
+                over => Some(allocator.give_back(over, Effort::Idle, TRIM_WAIT)),
+            }
         };
         if status == SUCCESS {
             barrier(None, trim);

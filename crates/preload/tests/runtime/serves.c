@@ -24,6 +24,12 @@ int main(void) {
 
     OK(cudaMemPoolTrimTo(pool, 1000 * MIB)); /* Less is held. */
     CHECK(figure(pool, RESERVED) >= 64 * MIB);
+    OK(cudaMallocAsync(&first, 64 * MIB, NULL));
+    OK(cudaMallocAsync(&second, 64 * MIB, NULL));
+    OK(cudaFreeAsync(first, NULL));
+    OK(cudaFreeAsync(second, NULL));
+    OK(cudaMemPoolTrimTo(pool, 100 * MIB)); /* What is kept is there still. */
+    CHECK(figure(pool, RESERVED) >= 64 * MIB && figure(pool, RESERVED) <= 100 * MIB);
     OK(cudaMemPoolTrimTo(pool, 0));
     CHECK(figure(pool, RESERVED) < 8 * MIB);
     CHECK(simcuda_physical_bytes(0) == figure(pool, RESERVED));
