@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use crate::status::{Failure, Status};
 
 /// Names the file: of device 0, and with `-N` before its ending of device N, followed by `-resetM`
-/// once that was reset M times.
+/// once that was reset M times. `%p` in it becomes the process's id.
 const VARIABLE: &str = "DRYSTONE_RECORD";
 
 /// All that began, by their device; `None` from the device's reset on.
@@ -81,6 +81,11 @@ fn path_of(file: &Path, ordinal: u32, resets: usize) -> PathBuf {
         suffix += &format!("-reset{resets}");
     }
     let text = file.as_os_str().as_bytes();
+    let process = std::process::id().to_string();
+    let text = &*match text.windows(2).position(|two| two == b"%p") {
+        Some(at) => [&text[..at], process.as_bytes(), &text[at + 2..]].concat(),
+        None => text.to_vec(),
+    };
     let name = text.iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);
     let ending = text[name..].iter().position(|&byte| byte == b'.');
     let (stem, ending) = text.split_at(ending.map_or(text.len(), |at| name + at));
@@ -100,5 +105,7 @@ mod tests {
         assert_eq!(path("b", 1, 0), Path::new("b-1"));
         assert_eq!(path("/a/b.csv", 0, 1), Path::new("/a/b-reset1.csv"));
         assert_eq!(path("/a/b.csv", 1, 2), Path::new("/a/b-1-reset2.csv"));
+        let process = std::process::id();
+        assert_eq!(path("/a/%p/b.csv", 1, 0), Path::new(&format!("/a/{process}/b-1.csv")));
     }
 }
