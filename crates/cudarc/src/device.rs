@@ -28,7 +28,8 @@ impl DeviceMemory {
     pub fn new(context: &Arc<CudaContext>, options: &Options) -> Result<Self, MemoryError> {
         let ordinal = context.ordinal();
         check_primary(context)?;
-        let device = CudaDevice::open(ordinal as u32, &CudaOptions::default())?;
+        let device =
+            CudaDevice::open(ordinal as u32, &CudaOptions { is_shareable: options.is_shareable })?;
         let allocator = Allocator::new(Arc::new(device), options)?;
         Ok(Self { device: Arc::new(Device::new(allocator, ordinal)) })
     }

@@ -72,9 +72,11 @@ pub struct Options {
     /// (`CudaOptions::is_shareable`; `None` is where that costs nothing).
     pub is_shareable: Option<bool>,
     /// How long a request that is refused waits for other processes of the same user to give back
-    /// what they hold unused; `None` asks nobody, and gives nothing.
+    /// what they hold unused; `None` asks nobody, and gives nothing. For allocators of
+    /// `drystone-process`, as the libraries and `install` make them: a bare one asks nobody.
     pub neighbours: Option<Duration>,
-    /// After how long unused memory goes back to the device by itself; `None` keeps it.
+    /// After how long unused memory goes back to the device by itself; `None` keeps it, and so does
+    /// a bare allocator, as with [`neighbours`](Self::neighbours).
     pub idle: Option<Duration>,
     /// On a device whose memory is the host's (DGX Spark, Jetson): what is left to the host, in
     /// bytes. Growth that would leave it less is out of memory. `None` takes 8 GiB, or a sixteenth

@@ -14,7 +14,7 @@ use drystone_trace::replay::{self, Options};
 use crate::args::{Capacity, GRANULE_BYTES};
 use crate::candidates::Device;
 
-/// Larger sizes are tried up to this many hundredths of the peak request.
+/// Larger sizes are tried up to this many hundredths of what a trace needs.
 const SAMPLED_TO_PERCENT: u64 = 104;
 /// So many of them, evenly apart.
 const SAMPLES: u64 = 40;
@@ -41,7 +41,7 @@ pub fn smallest_of_all(trace: &Trace, candidate: &Candidate, ample: &Device) -> 
     search(trace, candidate, ample, SAMPLED_TO_PERCENT)
 }
 
-/// The same; larger sizes are tried up to so many hundredths of the peak request.
+/// The same; larger sizes are tried up to so many hundredths of what the trace needs.
 fn search(trace: &Trace, candidate: &Candidate, ample: &Device, percent: u64) -> Result<Smallest> {
     let mut replays = 1;
     let mut works = |granules: u64| -> Result<bool> {
@@ -50,11 +50,11 @@ fn search(trace: &Trace, candidate: &Candidate, ample: &Device, percent: u64) ->
         let mut allocator = device.build(candidate, trace)?;
         Ok(replay::completes(trace, allocator.as_mut()))
     };
-    let peak_requested_bytes = Summary::of(trace).peak_requested_bytes;
+    let Summary { peak_requested_bytes, needed_bytes, .. } = Summary::of(trace);
     let least = Capacity::Bytes(peak_requested_bytes).resolve(0) / GRANULE_BYTES;
     let unhindered = unhindered(trace, candidate, ample)?;
     let found = unhindered.map(|from| halve(least, from, &mut works)).transpose()?;
-    let most = peak_requested_bytes * percent / 100 / GRANULE_BYTES;
+    let most = needed_bytes * percent / 100 / GRANULE_BYTES;
     let from = found.map(|found| served_from(found, most, &mut works)).transpose()?.flatten();
     let [capacity_bytes, served_from_bytes] =
         [found, from].map(|size| size.map(|granules| granules * GRANULE_BYTES));

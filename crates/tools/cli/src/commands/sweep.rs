@@ -32,8 +32,8 @@ pub struct Args {
     #[command(flatten)]
     configurations: candidates::Configurations,
 
-    /// Physical memory of the devices: sizes such as 24GiB, factors such as 1.02x of the trace's
-    /// peak request, or `ample`
+    /// Physical memory of the devices: sizes such as 24GiB, factors such as 1.02x of what the
+    /// trace needs (its peak request and what graphs keep), or `ample`
     #[arg(long, value_name = "SIZE,...", value_delimiter = ',', default_values = SIZES,
           value_parser = parse_device_size)]
     capacity: Vec<Size>,
