@@ -191,13 +191,24 @@ impl Space {
         }
     }
 
-    /// The nearest block in use at or below an address of a segment, since between two of these few
-    /// others are; the first block of all if there is none near.
+    /// The block around an address of a segment, or one near below it: looked for from the
+    /// segment's start, and among those in use from the address down, since between two of these
+    /// few others are. Whichever is found first.
     pub(crate) fn block_below(&self, segment: SegmentIx, address: u64) -> BlockIndex {
         let Segment { first, address: start, .. } = self.segments[segment];
-        let quanta = (start / QUANTUM..=address / QUANTUM).rev().take(LOOK_BELOW);
-        let nearest = { quanta }.find_map(|n| self.map.find(&self.blocks, n * QUANTUM));
-        nearest.unwrap_or(first)
+        let mut walked = first;
+        for quantum in (start / QUANTUM..=address / QUANTUM).rev().take(LOOK_BELOW) {
+            if let Some(found) = self.map.find(&self.blocks, quantum * QUANTUM) {
+                return found;
+            }
+            match walked.some().map(|index| &self.blocks[index]) {
+                Some(block) if block.end() <= address && block.next.some().is_some() => {
+                    walked = block.next;
+                }
+                _ => return walked,
+            }
+        }
+        walked
     }
 
     /// A block was freed while others use it.
