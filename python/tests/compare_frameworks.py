@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -42,7 +43,7 @@ DEVICES = {
     "compile_max_autotune": f"{DEVICE},kernel_us:20",
 }
 PROGRAM_S = 600
-# How the line begins that a process says it in; frameworks write others.
+# How that begins which a process says of itself; frameworks write others.
 MARK = '{"framework"'
 
 
@@ -57,7 +58,9 @@ def told(name: str, changes: dict[str, str], start: tuple[str, ...]) -> list[dic
     done = subprocess.run(
         [sys.executable, "-B", *start, *ranks, str(PROGRAM), name], env=environment,
         capture_output=True, text=True, timeout=PROGRAM_S)
-    found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith(MARK)]
+    # Ranks write into one pipe: a line's end may come behind the next one's line.
+    starts = re.finditer(re.escape(MARK), done.stdout)
+    found = [json.JSONDecoder().raw_decode(done.stdout, at.start())[0] for at in starts]
     if done.returncode or not found:
         why = [line for line in done.stderr.splitlines() if line.strip()][-1:]
         raise Failed(f"{name} ended with {done.returncode}: {''.join(why)}")
