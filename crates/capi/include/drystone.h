@@ -974,9 +974,10 @@ uint64_t drystone_devices_in_use(void);
  *
  * The keys are those of `struct drystone_stats`, each a number or an object with `current`, `peak`
  * and `total`; `small` (blocks up to 1 MiB) and `large` have the same. Beside them:
- * `host_floor_bytes`; `moves`, handles emptied by moving live memory, and `moved_bytes`, copied by
- * that; `beside_live_bytes`, unused granules in handles with live memory; and `on_host_bytes`, held
- * in the host's memory.
+ * `host_floor_bytes`; `moves`, handles emptied by moving live memory, and `moved_bytes`, copied
+ * by that; `beside_live_bytes`, unused granules in handles with live memory; and `on_host_bytes`,
+ * held in the host's memory. Reserved bytes count both, the latter since room is kept for its
+ * return, and quarantined bytes, but no aliases.
  * `tags` has an object for each name that `drystone_tag` was given, with `current` and `peak`, in
  * bytes of live blocks. `neighbours` tells of other processes on the device: `others` is a list of
  * those that hold memory, `last` one of what went from and to them of late, `given_bytes`,

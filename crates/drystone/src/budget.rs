@@ -19,7 +19,8 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Whether a request of so many bytes would be served now.
+    /// Whether one request of so many bytes would be served now: by the largest free block, or in
+    /// whole units by unused memory and the device.
     pub const fn would_fit(&self, bytes: u64) -> bool {
         if bytes <= self.largest_free_bytes {
             return true;
@@ -30,7 +31,8 @@ impl Budget {
         }
     }
 
-    /// The most that can be handed out in all, in large requests.
+    /// The most that can be handed out in all, in large requests: without parts of a unit, of which
+    /// [`largest_free_bytes`](Self::largest_free_bytes) may be one.
     pub const fn total_bytes(&self) -> u64 {
         self.unused_bytes + self.device_bytes
     }

@@ -91,8 +91,8 @@ pub(crate) struct Tags {
     /// In the order they were first named.
     names: Mutex<Vec<Tag>>,
     /// From a block's address to its tag's position in `names`: the library is small, and has such
-    /// a table anyhow. The block's bytes are asked of the heap. [`Observer::Tags`] is told of frees just
-    /// while some block is here. Locked before `names`.
+    /// a table anyhow. The block's bytes are asked of the heap. [`Observer::Tags`] is told of frees
+    /// just while some block is here. Locked before `names`.
     blocks: Mutex<BTreeMap<u64, u32>>,
 }
 

@@ -187,7 +187,10 @@ impl Allocator {
         self.engine.backend.read().largest_free_bytes()
     }
 
-    /// What can still be had: to size a key-value cache, or to choose a batch.
+    /// What can still be had: to size a key-value cache, or to choose a batch. Unused memory of
+    /// this allocator, and what the device has free within the limit; not what neighbours hold
+    /// unused, which [`available`](Self::available) adds. [`memory_info`](Self::memory_info) is the
+    /// device's, of all processes, and knows nothing of memory that is unused here.
     ///
     /// ```
     /// # use std::sync::Arc;

@@ -42,7 +42,13 @@ use crate::state_lock::StateLock;
 /// and everything that only asks take one short lock and make no driver call; with backend `async`
 /// every request and every free makes one, and statistics ask the driver. A request that misses may
 /// call the driver, wait for the device and run the program's callbacks; such requests and
-/// [`trim`](Self::trim) take turns. What else calls the driver says so.
+/// [`trim`](Self::trim) take turns. No free waits for the device. A recording costs one lock more,
+/// and a tag one at each free. What else calls the driver says so.
+///
+/// # Events
+/// With the feature `tracing` of the target `drystone`: a `driver call` (trace), one that failed
+/// (debug), how a miss goes about `making room` (debug), a request that was `refused` (warn). A hit
+/// gives none.
 #[derive(Clone)]
 pub struct Allocator {
     pub(crate) engine: Arc<Engine>,

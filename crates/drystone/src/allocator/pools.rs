@@ -285,9 +285,11 @@ impl Allocator {
         let _ = self.engine.backend.state().change(|state| state.set_limit(limit_bytes));
     }
 
-    /// Adds a callback for when memory runs out, called after everything else was tried, by the
-    /// thread that asks for memory, with no lock held: it may use the allocator. One that keeps a
-    /// handle of it keeps the allocator for good.
+    /// Adds a callback for when memory runs out, called by the thread that asks for memory, with no
+    /// lock held: it may use the allocator. One that keeps a handle of it keeps the allocator for
+    /// good. Tried before, in this order: pending frees, a trim of what is complete, a wait for the
+    /// device, moves of live memory, a trim of everything unused, neighbours. It is not called for
+    /// a stream that is being captured.
     pub fn on_out_of_memory(&self, callback: OutOfMemoryCallback) {
         self.engine.callbacks.lock().push(callback);
     }

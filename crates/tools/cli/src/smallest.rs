@@ -2,7 +2,7 @@
 //!
 //! Found by halving, to one granule. An allocator need not be monotonic (more memory may in
 //! principle hurt it), so the answer is a size that works next to one that does not. Larger sizes,
-//! up to a little above the peak, can be tried, too: then it is told from where on each of them
+//! up to a little above the need, can be tried, too: then it is told from where on each of them
 //! works.
 
 use anyhow::Result;
