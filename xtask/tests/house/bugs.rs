@@ -47,7 +47,9 @@ fn bugs_and_invariants_in_code_are_in_the_documents_and_tests_of_bugs_exist() {
     });
     let mut findings = Vec::new();
     for entry in document.split("- **").skip(1) {
-        let (about, tests) = entry.split_once("  Tests: ").unwrap_or((entry, ""));
+        // What follows the first line that begins with one.
+        let at = entry.find("\n  `").unwrap_or(entry.len());
+        let (about, tests) = entry.split_at(at);
         let names = tests.split("\n\n").next().unwrap_or_default().split('`').skip(1).step_by(2);
         let names: Vec<&str> = names.collect();
         let bug = about.split("**").next().unwrap_or_default();
