@@ -13,6 +13,7 @@ use super::Heap;
 use crate::broken::{Broken, hold};
 use crate::check as shared;
 use crate::counters::Counters;
+use crate::id::PoolId;
 use crate::policy::SegmentKind;
 use crate::space::block::{Block, BlockIndex, BlockState, NO_USES};
 use crate::space::check::Tiles;
@@ -26,11 +27,14 @@ pub(super) fn check(heap: &Heap) -> Result<(), Broken> {
     heap.space.check(&tiles)?;
     let [small, large] = &heap.stats.classes;
     let classes_bytes = small.reserved_bytes.current + large.reserved_bytes.current;
-    let is_plain = |address| {
-        let segment = heap.space.segments.containing(address);
-        segment.is_some_and(|ix| heap.space.segments[ix].kind == SegmentKind::Plain)
+    let is_private = |address| match heap.space.segments.containing(address) {
+        Some(ix) if heap.space.segments[ix].kind == SegmentKind::Plain => None,
+        found => {
+            Some(found.is_some_and(|ix| heap.space.of_segment(ix).pool != PoolId::DEFAULT.index))
+        }
     };
-    heap.vm.check(heap.stats.all.reserved_bytes.current, classes_bytes, is_plain)?;
+    let reserved_bytes = heap.stats.all.reserved_bytes.current;
+    heap.vm.check(reserved_bytes, classes_bytes, is_private)?;
     check_i8_counters_agree(heap, &tiles)?;
     check_i9_pending_blocks_wait(heap, &tiles)?;
     check_i12_pools_keep_to_themselves(heap, &tiles)?;

@@ -276,8 +276,10 @@ impl Heap {
             return Err(unknown);
         }
         let index = self.space.segments.holding(&addresses)?;
-        let is_backed = self.space.segments[index].kind == SegmentKind::Plain
-            || self.vm.span(index, addresses.clone()).views().all(|page| page.is_backed);
+        let is_private = !self.pools.is_open(self.space.of_segment(index));
+        let span = self.vm.span(index, addresses.clone());
+        let is_backed =
+            self.space.segments[index].kind == SegmentKind::Plain || span.stays(is_private);
         let blocks = self.space.within(&addresses);
         let goes = blocks.iter().any(|&at| self.space.blocks[at].state == BlockState::Claimed);
         if !is_backed || goes {

@@ -85,12 +85,11 @@ impl Windows<'_> {
         around.start.max(window.address)..around.end.min(window.end())
     }
 
-    /// Whether memory at home is free, not pinned, and of a list's pool.
+    /// Whether memory at home is free, and of a list's pool.
     fn is_free_in_pool_of(&self, list: ListIx, home: &Range<u64>) -> bool {
         let Some(segment) = self.space.segments.containing(home.start) else { return false };
         let blocks = self.space.within(home);
         self.space.of_segment(segment).pool == self.space.list(list).pool
-            && !self.vm.span(segment, home.clone()).is_pinned()
             && blocks.iter().all(|&index| self.space.blocks[index].state == BlockState::Free)
     }
 }

@@ -115,7 +115,7 @@ pub(super) fn plan_eviction_of(
     let windows = heap.space.idle_windows.iter().map(|(_, index)| index);
     let windows = windows.filter(|index| is_open(index) && is_over(index));
     let spans = windows.map(|index| (index, heap.vm.under(&heap.space.blocks[index])));
-    let meant = spans.filter(|(_, span)| is_meant(span));
+    let meant = spans.filter(|(_, span)| is_meant(span) && !span.is_pinned());
     let ranges = meant.map(|(index, span)| (index, span.mapped_ranges()));
     let evicted: Vec<_> = ranges.take(RELEASED_AT_ONCE).collect();
     evicted.iter().for_each(|&(index, _)| heap.windows().take_idle(index));

@@ -127,7 +127,7 @@ impl<'a> Trim<'a> {
             }
             let span = self.heap.vm.under(&block);
             let is_whole = is_idle && span.is_whole_window();
-            if span.leads_to_any(&complete) {
+            if span.leads_to_any(&complete) && !span.is_pinned() {
                 let ranges = span.mapped_ranges();
                 match block.state {
                     BlockState::Unmapped => self.heap.space.unlink_unmapped(index),

@@ -242,16 +242,16 @@ impl Windows<'_> {
 
     /// Sends those handles of a free block of a window home that became wholly free with `freed`.
     ///
-    /// Granules that a private pool borrows stay, since graphs hold their addresses, and so does
-    /// what is pinned.
+    /// Granules that a private pool borrows stay, since graphs hold their addresses. Elsewhere so
+    /// does what is pinned; of a private pool that is behind the same addresses still (I12).
     fn send_home(&mut self, index: BlockIndex, freed: Range<u64>) {
         let block = &self.space.blocks[index];
-        let mut parts = self.vm.under(block).to_send_home(freed);
-        if !self.pools.is_open(self.space.list(block.list)) {
-            for part in std::mem::take(&mut parts) {
-                parts.append(&mut own_parts(self.space, self.vm, block, part));
-            }
-        }
+        let span = self.vm.under(block);
+        let mut parts = match span.to_send_home(freed) {
+            whole if whole.is_empty() => return,
+            whole if self.pools.is_open(self.space.list(block.list)) => span.unpinned(whole),
+            whole => own_parts(self.space, self.vm, block, whole),
+        };
         // From the last to the first: what is cut off stands behind what the block keeps.
         while let Some(range) = parts.pop() {
             let claimed = self.space.claim_range(index, range.start, range.end);

@@ -43,6 +43,18 @@ impl Span<'_> {
         })
     }
 
+    /// Whether all of it is backed; or, in a private pool, leads to memory (I12).
+    #[inline(never)]
+    pub(crate) fn stays(&self, is_private: bool) -> bool {
+        let (table, segment) = (self.table, self.segment);
+        let last = table.page_at(segment, self.addresses.end - 1);
+        (table.page_at(segment, self.addresses.start)..=last).all(|at| {
+            let page = PageAddr { segment, page: at as u32 };
+            let is_mapped = table.pages(segment).granule(at).is_some();
+            table.is_backed(page) || is_private && is_mapped
+        })
+    }
+
     /// How many bytes are backed, those of shared granules at their own pages.
     pub(crate) fn backed_bytes(&self) -> u64 {
         let table = self.table;
@@ -55,35 +67,32 @@ impl Span<'_> {
 impl PageTable {
     /// Proves that the two halves of the map agree, and that handles stay whole; and that what is
     /// reserved beyond the classes is idle (I8); and that whatever is pinned is backed (I16).
-    /// `is_plain` tells of an address whether plain memory is there.
+    /// `is_private` tells of an address whether it is, or was, a private pool's; `None` where plain
+    /// memory is.
     pub(crate) fn check(
         &self,
         reserved_bytes: u64,
         classes_bytes: u64,
-        is_plain: impl Fn(u64) -> bool,
+        is_private: impl Fn(u64) -> Option<bool>,
     ) -> Result<(), Broken> {
         self.check_i13_windows_know_their_runs()?;
         self.check_i13_granules_and_pages_agree()?;
         self.check_i13_handles_stay_whole()?;
         self.check_i8_the_rest_is_idle(reserved_bytes, classes_bytes)?;
-        self.check_i16_pinned_memory_stays(is_plain)
+        self.check_i16_pinned_memory_stays(is_private)
     }
 
     pub(super) fn check_i16_pinned_memory_stays(
         &self,
-        is_plain: impl Fn(u64) -> bool,
+        is_private: impl Fn(u64) -> Option<bool>,
     ) -> Result<(), Broken> {
         for (address, end) in self.pins.ranges() {
             let last = self.tables().filter(|(_, pages)| pages.address <= address);
             let table = last.max_by_key(|(_, pages)| pages.address);
-            let is_backed = || {
-                table.is_some_and(|(ix, _)| {
-                    self.span(ix, address..end).views().all(|page| page.is_backed)
-                })
-            };
-            hold(16, is_plain(address) || is_backed(), || {
-                format!("pinned {address:#x} to {end:#x} is not backed")
-            })?;
+            let stays = is_private(address).is_none_or(|is_private| {
+                table.is_some_and(|(ix, _)| self.span(ix, address..end).stays(is_private))
+            });
+            hold(16, stays, || format!("pinned {address:#x} to {end:#x} is not backed"))?;
         }
         Ok(())
     }

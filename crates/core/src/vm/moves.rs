@@ -151,9 +151,9 @@ impl Span<'_> {
         let start = table.address_of(first);
         let count = table.granules.handle(granule).len();
         let addresses = start..start + count as u64 * table.granule_bytes;
-        let is_pinned = || table.pins.touch(addresses.clone());
-        let may_move = is_movable && !is_pinned();
         let home = home.map(|home| table.address_of(home));
+        let is_pinned = |start| table.pins.touch(start..start + count as u64 * table.granule_bytes);
+        let may_move = is_movable && !is_pinned(start) && !home.is_some_and(is_pinned);
         may_move.then_some(Movable { addresses, home, granule, segment })
     }
 

@@ -3,7 +3,8 @@
 //! Who gave an address to a network card, to NCCL or to another process pins the block there. I16:
 //! every handle that a pin covers a byte of backs the same addresses there until the last such pin
 //! is taken back, also once the block is free: it is not remapped, not sent home and not released.
-//! It serves requests of its own free list as before.
+//! It serves requests of its own free list as before. A private pool keeps what is behind addresses
+//! anyway (I12): of its memory a pin keeps just that, also after the pool's end.
 
 use std::collections::BTreeMap;
 use std::iter::once;

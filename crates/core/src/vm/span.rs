@@ -91,19 +91,15 @@ impl<'a> Span<'a> {
         if pins.is_empty() { tell(whole) } else { pins.free_of(whole).for_each(tell) }
     }
 
-    /// What of a free block of a window can go home now that `freed` of it became so: whole handles
-    /// that are not pinned.
-    pub(crate) fn to_send_home(&self, freed: Range<u64>) -> Vec<Range<u64>> {
+    /// What of a free block of a window can go home now that `freed` of it became so: whole
+    /// handles. Empty if there are none.
+    pub(crate) fn to_send_home(&self, freed: Range<u64>) -> Range<u64> {
         let whole = self.whole_handles();
         if whole.is_empty() {
-            return Vec::new();
+            return whole;
         }
         let touched = self.part(freed).handles_around();
-        let (start, end) = (whole.start.max(touched.start), whole.end.min(touched.end));
-        if start >= end {
-            return Vec::new();
-        }
-        self.table.pins.free_of(start..end).collect()
+        whole.start.max(touched.start)..whole.end.min(touched.end)
     }
 
     /// The handles that it touches.
@@ -238,6 +234,11 @@ impl<'a> Span<'a> {
     /// Whether anything of it is pinned.
     pub(crate) fn is_pinned(&self) -> bool {
         self.table.pins.touch(self.addresses.clone())
+    }
+
+    /// What of whole handles is not pinned.
+    pub(crate) fn unpinned(&self, whole: Range<u64>) -> Vec<Range<u64>> {
+        self.table.pins.free_of(whole).collect()
     }
 
     /// How many bytes of whole handles are not pinned.

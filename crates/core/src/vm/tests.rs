@@ -30,7 +30,7 @@ impl PageTable {
 
     /// Proves I16 alone: what breaks it breaks I13 first.
     pub(crate) fn check_pins(&self) -> Result<(), Broken> {
-        self.check_i16_pinned_memory_stays(|_| false)
+        self.check_i16_pinned_memory_stays(|_| Some(false))
     }
 }
 
@@ -68,7 +68,7 @@ fn the_map_follows_the_steps_that_were_done() {
     table.abandon(&segments, &steps[2..], 0);
     assert!(table.under(&block).is_unmapped());
     assert_eq!((table.figures().granules, table.figures().idle_bytes), (4, 4 * GRANULE));
-    table.check(4 * GRANULE, 0, |_| false).unwrap();
+    table.check(4 * GRANULE, 0, |_| Some(false)).unwrap();
     assert_eq!(table.new_physical(block.bytes, 0, 4).created_bytes, 4 * GRANULE);
 }
 
@@ -82,5 +82,5 @@ fn what_could_not_be_undone_is_idle_behind_an_alias() {
     assert_eq!(table.under(&block).mapped_ranges(), [half]);
     assert_eq!((table.under(&block).backed_bytes(), table.figures().mappings), (0, 4));
     assert_eq!((table.figures().granules, table.figures().idle_bytes), (4, 4 * GRANULE));
-    table.check(4 * GRANULE, 0, |_| false).unwrap();
+    table.check(4 * GRANULE, 0, |_| Some(false)).unwrap();
 }

@@ -3,8 +3,8 @@
 use super::{heap_of, request};
 use crate::plan::Step;
 use crate::{
-    Committed, Config, Granted, Heap, Outcome, PoolId, Prefer, Reuse, SegmentKind, StateMachine,
-    StreamId, policy,
+    Committed, Config, Granted, Heap, Outcome, PinKey, PoolId, Prefer, Reuse, SegmentKind,
+    StateMachine, StreamId, policy,
 };
 
 const GRANULE: u64 = 2 << 20;
@@ -47,6 +47,13 @@ impl Captures {
 fn settle(heap: &mut Heap) {
     let plan = heap.plan_synchronize();
     heap.commit(plan, 0);
+}
+
+fn trim(heap: &mut Heap) {
+    while let Some(plan) = heap.plan_trim() {
+        heap.commit(plan, 0);
+    }
+    heap.check().unwrap();
 }
 
 /// With memory to spare, too: what a pool has too much serves nobody else.
@@ -246,9 +253,7 @@ fn memory_that_two_streams_freed_is_complete_once_both_are() {
     let _ = heap.free(wide.address).unwrap();
     heap.release_pool(pool).unwrap();
     settle(&mut heap);
-    while let Some(plan) = heap.plan_trim() {
-        heap.commit(plan, 0);
-    }
+    trim(&mut heap);
     assert_eq!(heap.stats().all.reserved_bytes.current, 2 * GRANULE, "what is live");
 }
 
@@ -305,4 +310,44 @@ fn a_block_is_put_back_whose_memory_lies_in_two_segments_side_by_side() {
     let place = wide.address..wide.address + wide.bytes;
     assert_eq!(heap.allocate_at(pool, streams[0], wide.bytes, place).unwrap(), Some(wide));
     heap.check().unwrap();
+}
+
+/// NCCL has registered the block, say. Its addresses lead to the same memory wherever a tree of
+/// graphs wants that (I12), and after the pool's end until it is registered no more.
+#[test]
+fn pinned_memory_of_a_private_pool_is_put_back_elsewhere() {
+    let mut captures = Captures::new(Prefer::Memory);
+    let blocks = [4, 1, 4, 1].map(|granules| captures.take(granules));
+    captures.free(blocks[0]);
+    captures.free(blocks[2]);
+    let wide = captures.take(8);
+    let place = |block: Granted| block.address..block.address + block.bytes;
+    captures.heap.pin_mapping(wide.address).unwrap();
+    captures.free(wide);
+    let Captures { mut heap, pool, stream } = captures;
+    let put = |heap: &mut Heap, block: Granted| {
+        let put = heap.allocate_at(pool, stream, block.bytes, place(block)).unwrap();
+        assert_eq!(put, Some(block));
+        heap.check().unwrap();
+    };
+    // At home while a window is pinned, in a window while a home is.
+    put(&mut heap, blocks[0]);
+    heap.pin_mapping(blocks[0].address).unwrap();
+    let _ = heap.free(blocks[0].address).unwrap();
+    put(&mut heap, wide);
+    let _ = heap.free(wide.address).unwrap();
+    // Of what was freed before, too.
+    heap.pin_range(wide.address + 1..wide.address + GRANULE).unwrap();
+    heap.release_pool(pool).unwrap();
+    settle(&mut heap);
+    trim(&mut heap);
+    assert_eq!(heap.remap_stats().aliases, 8);
+    for key in
+        [PinKey::Block(wide.address), PinKey::Range(wide.address + 1, wide.address + GRANULE)]
+    {
+        assert!(heap.unpin(key));
+    }
+    trim(&mut heap);
+    assert_eq!(heap.remap_stats().aliases, 0);
+    assert_eq!(heap.stats().all.reserved_bytes.current, 6 * GRANULE, "what is live or pinned");
 }

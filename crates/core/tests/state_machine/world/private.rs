@@ -55,9 +55,8 @@ impl World {
         for block in of_pool(self) {
             self.free(block.address);
         }
-        // What others use, pin or plan with is not free.
+        // What others use or plan with is not free.
         let is_free = self.flights.is_empty()
-            && self.pins.is_empty()
             && !self.reference.away.values().any(|(block, _)| block.pool == pool);
         for Block { address, bytes, requested, stream, .. } in noted {
             if !self.reference.streams.contains(&stream) {
