@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use drystone_core::{BlockState, BlockView, SegmentKind, Shared, SharedBy};
+use drystone_core::{BlockState, SegmentKind, Shared, SharedBy};
 use drystone_driver::Descriptor;
 
 use super::Allocator;
@@ -57,20 +57,20 @@ impl Allocator {
         let holds = |start: u64, bytes: u64| start <= address && address - start < bytes;
         let segments = self.snapshot();
         let segment = segments.iter().find(|one| holds(one.address, one.bytes))?;
-        let at = segment.blocks.iter().position(|one| holds(one.address, one.bytes))?;
-        let (block, after) = (&segment.blocks[at], &segment.blocks[at..]);
-        let leads_to_memory = |one: &&BlockView| one.state != BlockState::Unmapped;
-        if segment.kind != SegmentKind::Mapped || !leads_to_memory(&block) {
-            return None;
-        }
-        if segment.pool == 0 {
-            let is_live = block.state == BlockState::Live;
-            return is_live.then_some(block.address..block.address + block.requested_bytes);
-        }
-        // As windows do that are idle, and memory at home that a window has (I12).
-        let first = segment.blocks[..at].iter().rev().take_while(leads_to_memory).last();
-        let last = after.iter().take_while(leads_to_memory).last().unwrap_or(block);
-        Some(first.unwrap_or(block).address..last.address + last.bytes)
+        let (start, bytes) = match &self.engine.backend {
+            _ if segment.kind != SegmentKind::Mapped => return None,
+            // Windows that are idle, too, and memory at home that a window has (I12).
+            BackendState::Heap(heap) if segment.pool != 0 => {
+                let mapped = heap.read().mapped_ranges();
+                mapped.into_iter().find(|&(start, bytes)| holds(start, bytes))?
+            }
+            _ => {
+                let mut live = segment.blocks.iter().filter(|one| one.state == BlockState::Live);
+                let block = live.find(|one| holds(one.address, one.bytes))?;
+                (block.address, block.requested_bytes)
+            }
+        };
+        Some(start..start + bytes)
     }
 
     /// As [`export`](Self::export), of the memory behind addresses of one segment, as

@@ -12,6 +12,7 @@ on_every_setup!(
     a_block_is_imported_as_it_was_exported,
     descriptors_are_open_until_the_memory_goes_back,
     an_exported_block_stays_what_it_was_while_others_move,
+    what_is_left_of_a_window_is_exported,
     imports_outlive_a_capture,
     what_is_no_block_is_not_exported,
 );
@@ -107,6 +108,48 @@ fn an_exported_block_stays_what_it_was_while_others_move(setup: &Setup) {
     for block in [window, whole, larger] {
         program.free(block);
     }
+    program.end();
+}
+
+/// A pool was released with a live block in a window, of which a trim has unmapped the rest.
+fn what_is_left_of_a_window_is_exported(setup: &Setup) {
+    if !setup.is_vmm() {
+        return;
+    }
+    let program = setup.program();
+    let (lane, unit, pool) =
+        (program.default_lane(), setup.unit_bytes(), program.allocator.add_pool());
+    let take = |units: u64| program.try_allocate_in(pool, lane, units * unit).unwrap();
+    let (mut pieces, kept): (Vec<_>, Vec<_>) = (0..3).map(|_| (take(1), take(1))).unzip();
+    pieces.drain(..).for_each(|piece| program.free(piece));
+    let window = take(3);
+    let start = window.address;
+    program.free(window);
+    // Two of the three pieces are behind its front.
+    let mut live = None;
+    for nth in 0..3 {
+        let mut homes: Vec<_> = (0..3).map(|_| take(1)).collect();
+        let held = homes.remove(nth);
+        homes.into_iter().for_each(|piece| program.free(piece));
+        let block = take(2);
+        if block.address == start {
+            live = Some(block);
+            program.free(held);
+            break;
+        }
+        program.free(block);
+        program.free(held);
+    }
+    let live = live.unwrap();
+    program.allocator.release_pool(pool).unwrap();
+    program.allocator.trim().unwrap();
+    let around = program.allocator.allocation_around(start).unwrap();
+    assert!(around.start <= start && live.address + live.bytes <= around.end);
+    match program.allocator.export_range(around) {
+        Err(ShareError::NotShareable { .. }) => {}
+        exported => drop(import(&program, &exported.unwrap()).unwrap()),
+    }
+    kept.into_iter().chain([live]).for_each(|block| program.free(block));
     program.end();
 }
 
