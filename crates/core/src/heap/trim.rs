@@ -105,8 +105,8 @@ impl<'a> Trim<'a> {
         self.releases.push(Release::Aliases { block: index });
     }
 
-    /// Adds the unmapping of what keeps granules from being released, and forgets idle windows that
-    /// lead nowhere.
+    /// Adds the unmapping of what keeps granules from being released, and of idle windows whose
+    /// pool is gone; and forgets those that lead nowhere.
     #[inline(never)]
     pub(super) fn claim_aliases(&mut self) {
         let complete = self.complete_ranges();
@@ -126,8 +126,12 @@ impl<'a> Trim<'a> {
                 continue;
             }
             let span = self.heap.vm.under(&block);
-            let is_whole = is_idle && span.is_whole_window();
-            if span.leads_to_any(&complete) && !span.is_pinned() {
+            let (is_whole, is_unmapped) = (is_idle && span.is_whole_window(), span.is_unmapped());
+            // Nobody asks for one whose pool is gone.
+            let of = self.heap.space.of_segment(block.segment);
+            let has_ended = of.pool != PoolId::DEFAULT.index && self.heap.pools.is_open(of);
+            let is_in_the_way = || is_idle && has_ended || span.leads_to_any(&complete);
+            if !is_unmapped && is_in_the_way() && !span.is_pinned() {
                 let ranges = span.mapped_ranges();
                 match block.state {
                     BlockState::Unmapped => self.heap.space.unlink_unmapped(index),
@@ -135,7 +139,7 @@ impl<'a> Trim<'a> {
                     _ => {}
                 }
                 self.claim_to_unmap(index, ranges);
-            } else if is_whole && span.is_unmapped() {
+            } else if is_whole && is_unmapped {
                 self.heap.windows().take_idle(index);
                 self.heap.windows().finish_unmapping(index);
             }

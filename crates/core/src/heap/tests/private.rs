@@ -351,3 +351,32 @@ fn pinned_memory_of_a_private_pool_is_put_back_elsewhere() {
     assert_eq!(heap.remap_stats().aliases, 0);
     assert_eq!(heap.stats().all.reserved_bytes.current, 6 * GRANULE, "what is live or pinned");
 }
+
+/// The default pool keeps what it has cached, and no window of a pool that is gone.
+#[test]
+fn windows_of_borrowed_memory_end_with_their_pool() {
+    let mut heap = heap_of(Prefer::Memory);
+    let stream = heap.add_stream();
+    let take = |heap: &mut Heap, pool, granules| {
+        request(heap, pool, stream, granules * GRANULE, Reuse::MayWait)
+    };
+    let blocks: Vec<Granted> = (0..8).map(|_| take(&mut heap, PoolId::DEFAULT, 1)).collect();
+    for block in blocks.iter().step_by(2) {
+        let _ = heap.free(block.address).unwrap();
+    }
+    let held = heap.stats().all;
+    for _ in 0..3 {
+        let pool = heap.add_pool();
+        let wide = take(&mut heap, pool, 4);
+        let _ = heap.free(wide.address).unwrap();
+        heap.release_pool(pool).unwrap();
+        settle(&mut heap);
+        while let Some(plan) = heap.plan_trim_released() {
+            heap.commit(plan, 0);
+        }
+        heap.check().unwrap();
+        assert_eq!(heap.stats().all.reserved_bytes.current, held.reserved_bytes.current);
+        assert_eq!(heap.stats().all.segments.current, held.segments.current);
+        assert_eq!(heap.remap_stats().aliases, 0);
+    }
+}
