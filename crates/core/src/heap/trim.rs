@@ -129,9 +129,8 @@ impl<'a> Trim<'a> {
             let (is_whole, is_unmapped) = (is_idle && span.is_whole_window(), span.is_unmapped());
             // Nobody asks for one whose pool is gone.
             let of = self.heap.space.of_segment(block.segment);
-            let has_ended = of.pool != PoolId::DEFAULT.index && self.heap.pools.is_open(of);
-            let is_in_the_way = || is_idle && has_ended || span.leads_to_any(&complete);
-            if !is_unmapped && is_in_the_way() && !span.is_pinned() {
+            let has_ended = is_idle && Whose::Released.takes_from(&self.heap.pools, of);
+            if !is_unmapped && (has_ended || span.leads_to_any(&complete)) && !span.is_pinned() {
                 let ranges = span.mapped_ranges();
                 match block.state {
                     BlockState::Unmapped => self.heap.space.unlink_unmapped(index),
