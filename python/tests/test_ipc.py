@@ -131,12 +131,35 @@ class Registered(unittest.TestCase):
         self.assertEqual(done.stdout.split(), ["True", "0", "True"], done.stderr)
         self.assertNotIn("drystone:", done.stderr)
 
+    def test_no_part_of_a_captured_tensor_is_given_for_all_of_it(self):
+        from drystone import _library
+        done = python(CAPTURED, SIMCUDA_CONF="memory:8GiB", LD_PRELOAD=_library.to_preload(),
+                      DRYSTONE_PRELOAD=_library.GIVES_BACK)
+        self.assertEqual(done.stdout.split(), ["True", "0", "False", "1"], done.stderr)
+
     def test_what_a_library_keeps_in_place_is_told(self):
         from drystone import _library
         done = python(KEPT, SIMCUDA_CONF=CONF, LD_PRELOAD=_library.to_preload(),
                       DRYSTONE_PRELOAD=_library.GIVES_BACK)
         self.assertEqual(done.stdout.split(), ["False", "True", "False"], done.stderr)
 
+
+# Asks for the handle of each tensor of a capture, as NCCL does to register what collectives use.
+CAPTURED = """
+    import ctypes, torch, drystone
+    drystone.enable(route="compiled")
+    driver, graph, found = ctypes.CDLL("libcuda.so.1"), torch.cuda.CUDAGraph(), []
+    start, size, handle = (ctypes.c_uint64() for _ in range(3))
+    with torch.cuda.graph(graph, capture_error_mode="relaxed"):
+        tensors = [torch.ones(mib << 20, dtype=torch.uint8, device="cuda") for mib in (2, 64)]
+        for tensor in tensors:
+            address, end = tensor.data_ptr(), tensor.data_ptr() + tensor.numel()
+            assert driver.cuMemGetAddressRange_v2(
+                ctypes.byref(start), ctypes.byref(size), ctypes.c_uint64(address)) == 0
+            status = driver.cuMemRetainAllocationHandle(ctypes.byref(handle), start)
+            found += [start.value + size.value >= end, status]
+    print(*found)
+"""
 
 # Maps the handle at a tensor's address elsewhere, over the range that the driver tells, as NCCL.
 RANGE = """

@@ -32,7 +32,9 @@ hooks! {
     fn cuMemRetainAllocationHandle(to: *mut u64, address: Place) in both |_, drivers| {
         let start = address.addr() as u64;
         // Who was told how large a block is would map as much of its first handle.
-        if driver::is_serving() && barrier(None, || block_around(start)).is_some() {
+        if ipc::is_part(start)
+            || (driver::is_serving() && barrier(None, || block_around(start)).is_some())
+        {
             return INVALID_VALUE;
         }
         note_registered(start..start.saturating_add(1), SharedBy::Retain);

@@ -12,9 +12,10 @@ use crate::memory::{block_around, free_in_order, free_when_idle, serve};
 use crate::refused::Wanted;
 use crate::streams::per_thread;
 
-/// Somebody asks which allocation an address lies in, and takes it for one handle.
+/// Somebody asks which allocation an address lies in, and takes it for one handle. Whether several
+/// are behind that block.
 #[cold]
-fn note_asked(address: u64) {
+fn note_asked(address: u64) -> bool {
     let ask = || {
         process::check().ok()?;
         let asked = registry::in_use().find_map(|device| device.allocator.make_whole(address))?;
@@ -24,7 +25,7 @@ fn note_asked(address: u64) {
         ));
         Some(())
     };
-    barrier(None, ask);
+    barrier(None, ask).is_some()
 }
 
 hooks! {
@@ -97,9 +98,7 @@ hooks! {
     fn cuMemGetAddressRange_v2(
         start: *mut u64, bytes: *mut usize, address: u64
     ) in both |_, drivers| {
-        if !driver::is_serving() && !driver::hands_on() {
-            note_asked(address);
-        }
+        let is_in_parts = !driver::is_serving() && !driver::hands_on() && note_asked(address);
         let status = drivers();
         if status == SUCCESS
             && driver::is_serving()
@@ -116,7 +115,7 @@ hooks! {
         }
         if status == SUCCESS && !start.is_null() {
             // SAFETY: written above, or by the driver.
-            ipc::tell(address, unsafe { start.read_unaligned() });
+            ipc::tell(address, unsafe { start.read_unaligned() }, is_in_parts);
         }
         status
     }

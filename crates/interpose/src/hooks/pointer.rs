@@ -53,7 +53,7 @@ unsafe fn answer(driver: &Driver, attribute: c_int, to: Place, address: u64, aro
         BUFFER => ipc::buffer_number(driver, address),
         OLD_CALLS => ipc::give(driver, address).map(|_| 1),
         RANGE_START => {
-            ipc::tell(address, start);
+            ipc::tell(address, start, false);
             Some(start)
         }
         RANGE_BYTES => Some(bytes),

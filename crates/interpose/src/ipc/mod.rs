@@ -82,15 +82,23 @@ fn own() -> Option<Own> {
 }
 
 thread_local! {
-    /// The address that the thread asked about last, and where it was told that the allocation
-    /// around it begins.
-    static TOLD: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
+    /// The address that the thread asked about last, where it was told that the allocation around
+    /// it begins, and whether that is a part of what is live there.
+    static TOLD: Cell<(u64, u64, bool)> = const { Cell::new((0, 0, false)) };
 }
 
 /// The thread asked about an address, and is told where the allocation around it begins: by one
 /// call that is a block, by another a mapping. From there it counts in what others open.
-pub(crate) fn tell(address: u64, start: u64) {
-    TOLD.set((address, start));
+pub(crate) fn tell(address: u64, start: u64, is_part: bool) {
+    TOLD.set((address, start, is_part));
+}
+
+/// Whether the thread was told of a part of a block there. Who takes the part's handle for the
+/// block's maps too little of it: NCCL, which registers what a captured collective uses, and does
+/// without where it gets no handle.
+pub(crate) fn is_part(address: u64) -> bool {
+    let (asked, told, is_part) = TOLD.get();
+    is_part && (address == asked || address == told)
 }
 
 /// A token for the memory of ours that an address lies in. `None`: it is for the driver to answer.
@@ -98,7 +106,7 @@ pub(crate) fn give(driver: &Driver, address: u64) -> Option<Token> {
     if driver::hands_on() {
         return None;
     }
-    let (asked, told) = TOLD.get();
+    let (asked, told, _) = TOLD.get();
     let is_told = address == asked || address == told;
     let of = if is_told { asked } else { address };
     let (device, mut addresses) = allocation_around(of)?;
