@@ -275,7 +275,7 @@ pub unsafe extern "C" fn drystone_stats_json(
     })
 }
 
-/// Writing to a text cannot fail.
+/// By hand: with `serde_json` the library is 62 kB larger. Writing to a text cannot fail.
 fn json(device: &Device) -> String {
     let (stats, remaps) = (device.allocator.stats(), device.allocator.remap_stats());
     let mut text = String::from("{");
