@@ -36,8 +36,8 @@ use segment::{Segment, Segments};
 /// How many quanta below an address that is no block's a block in use is looked for: 1 MiB, which
 /// every small block reaches to.
 const LOOK_BELOW: usize = 2048;
-/// How many blocks are then walked from there, or else from the start of the segment, with the lock
-/// of the heap held. What is further away counts as free.
+/// How many blocks are then walked from the one found, with the lock of the heap held. What is
+/// further away counts as free.
 const LOOK_ONWARD: usize = 16_384;
 
 /// A block handed out.
