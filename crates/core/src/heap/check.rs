@@ -6,8 +6,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
-use std::ops::Range;
+use std::iter::once;
 
 use super::Heap;
 use crate::broken::{Broken, hold};
@@ -230,17 +229,16 @@ fn check_i13_blocks_are_backed(heap: &Heap, tiles: &Tiles) -> Result<(), Broken>
 
 /// Each byte of a shared granule belongs to one of its pages, and is meshed in the others.
 fn check_i13_shared_granules_have_one_use(heap: &Heap, tiles: &Tiles) -> Result<(), Broken> {
-    let mut pages: BTreeMap<u64, Vec<Range<u64>>> = BTreeMap::new();
-    for Mesh { guest, host, .. } in Mesh::all(&heap.vm) {
-        pages.entry(host.start).or_insert_with(|| vec![host]).push(guest);
-    }
-    for (host, pages) in pages {
+    let mut meshes = Mesh::all(&heap.vm);
+    meshes.sort_by_cached_key(|mesh| mesh.host.start);
+    for meshes in meshes.chunk_by(|one, other| one.host == other.host) {
         let (mut parts, mut is_leaving) = (Vec::new(), false);
-        for page in pages {
+        let host = &meshes[0].host;
+        for page in once(host).chain(meshes.iter().map(|mesh| &mesh.guest)) {
             for (_, block) in tiles {
                 let within = |at: u64| at.clamp(page.start, page.end) - page.start;
                 // A plan is about to unmap it.
-                let leaves = block.state == BlockState::Claimed && block.range() == page;
+                let leaves = block.state == BlockState::Claimed && block.range() == *page;
                 is_leaving |= leaves;
                 let part = (within(block.address), within(block.end()));
                 if part.0 < part.1 && block.state != BlockState::Meshed && !leaves {
@@ -249,12 +247,14 @@ fn check_i13_shared_granules_have_one_use(heap: &Heap, tiles: &Tiles) -> Result<
             }
         }
         parts.sort_unstable();
-        let ends = std::iter::once(0).chain(parts.iter().map(|part| part.1));
+        let ends = once(0).chain(parts.iter().map(|part| part.1));
         let starts = parts.iter().map(|part| part.0);
-        let starts = starts.chain(std::iter::once(heap.config().granule_bytes));
+        let starts = starts.chain(once(heap.config().granule_bytes));
         let mut between = ends.zip(starts);
         let is_one = between.all(|(end, start)| end == start || (is_leaving && end < start));
-        hold(13, is_one, || format!("of the granule at {host:#x} these are in use: {parts:x?}"))?;
+        hold(13, is_one, || {
+            format!("of the granule at {:#x} these are in use: {parts:x?}", host.start)
+        })?;
     }
     Ok(())
 }

@@ -9,7 +9,6 @@
 //! A mesh takes no memory, so it also makes room for moves. Only a granule that is a handle by
 //! itself is shared; a larger handle is parted first, by a move, if need be by way of the host.
 
-use std::cmp::Reverse;
 use std::ops::Range;
 
 use super::Heap;
@@ -90,7 +89,8 @@ impl Compaction<'_> {
         let whole = &one.of.handle.addresses;
         let within = all.iter().map(Shared::start).filter(|start| whole.contains(start));
         let mut within: Vec<u64> = within.collect();
-        within.sort_unstable();
+        // By a number, as everything is sorted: the code of it is there once.
+        within.sort_by_cached_key(|&start| start);
         one.of.handle.parted(within.into_iter(), self.heap.vm.granule_bytes())
     }
 
@@ -156,7 +156,8 @@ impl Compaction<'_> {
         }
         let mut may_be_shared = may_be_shared.into_iter();
         all.retain(|_| may_be_shared.next() == Some(true));
-        all.sort_by_cached_key(|one| Reverse(one.used_bytes));
+        // The fullest first.
+        all.sort_by_cached_key(|one| u64::MAX - one.used_bytes);
         let most = all.len().min(policy::PAGES_TO_MESH);
         all.split_off(all.len() - most)
     }

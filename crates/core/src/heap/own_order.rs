@@ -52,7 +52,7 @@ impl Heap {
         let has_free = |list: &&FreeList| list.free_bytes > 0;
         let lists = self.space.lists().iter().filter(has_free);
         let mut streams: Vec<StreamIx> = lists.map(|list| list.stream).collect();
-        streams.sort_unstable();
+        streams.sort_by_cached_key(|stream| u64::from(stream.0));
         streams.dedup();
         streams.retain(|&stream| !self.streams.at(stream).is_passing);
         let ids: Vec<StreamId> = streams.into_iter().map(|ix| self.streams.id_at(ix)).collect();

@@ -60,7 +60,7 @@ impl Donors {
     fn by_address(&self) -> &[Donor] {
         self.by_address.get_or_init(|| {
             let mut donors = self.all.clone();
-            donors.sort_unstable_by_key(|donor| donor.start);
+            donors.sort_by_cached_key(|donor| donor.start);
             donors
         })
     }

@@ -1,7 +1,6 @@
 //! Remapping: which granules that are free at home will back a window, and the steps that takes.
 
 use crate::id::{GranuleId, SegmentIx};
-use std::cmp::Reverse;
 use std::ops::Range;
 
 use super::PageTable;
@@ -115,7 +114,7 @@ impl PageTable {
     fn pick_by_size(&self, bytes: u64, stock: &[Picked], picked: &mut Vec<Picked>) -> u64 {
         let mut handles: Vec<Picked> = stock.iter().flat_map(|piece| self.handles(piece)).collect();
         let size = |handle: &Picked| handle.range.end - handle.range.start;
-        handles.sort_by_key(|handle| Reverse(size(handle)));
+        handles.sort_by_cached_key(|handle| u64::MAX - size(handle));
         let take =
             |left, handle: &Picked| left - if size(handle) <= left { size(handle) } else { 0 };
         let (mut best, mut first, mut at) = (u64::MAX, 0, 0);
