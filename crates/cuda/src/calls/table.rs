@@ -21,6 +21,12 @@ pub(super) fn address(library: &Library, name: &str) -> Option<*const ()> {
     unsafe { library.get::<*const ()>(name) }.ok().map(|found| *found)
 }
 
+/// The same, or another address where there is none.
+#[inline(never)]
+fn address_or(library: &Library, name: &str, other: *const ()) -> *const () {
+    address(library, name).unwrap_or(other)
+}
+
 macro_rules! table {
     ($($name:ident($($argument:ty),*);)*) => {
         /// The functions that are called.
@@ -38,12 +44,10 @@ macro_rules! table {
                         unsafe extern "C" fn missing($(_: $argument),*) -> u32 {
                             Failure::NOT_SUPPORTED
                         }
+                        let name = concat!(stringify!($name), "\0");
+                        let found = address_or(library, name, missing as *const ());
                         // SAFETY: the driver's function of this name has this type.
-                        let typed = |found| unsafe {
-                            std::mem::transmute::<*const (), Function>(found)
-                        };
-                        let found = address(library, concat!(stringify!($name), "\0"));
-                        found.map_or(missing as Function, typed)
+                        unsafe { std::mem::transmute::<*const (), Function>(found) }
                     },)*
                 }
             }
