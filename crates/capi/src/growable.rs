@@ -3,12 +3,12 @@
 //! Keeps: one that is being used by a call is not freed under its hands: another call for it waits;
 //! but not a function that is told of mappings, which whoever holds it may be waiting for.
 
-use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use drystone::{FreeError, Growable};
+use drystone_process::by_address::ByAddress;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::barrier::answer;
@@ -18,7 +18,7 @@ use crate::streams::CUstream_st;
 use crate::{pins, process, registry};
 
 /// All there are, of every device, by address. The lock is not held while one grows.
-static GROWABLES: Mutex<BTreeMap<u64, Arc<Entry>>> = Mutex::new(BTreeMap::new());
+static GROWABLES: Mutex<ByAddress<Arc<Entry>>> = Mutex::new(ByAddress::EMPTY);
 
 struct Entry {
     device: c_int,
@@ -60,7 +60,7 @@ impl Entry {
 
 fn find(address: u64) -> Result<Arc<Entry>, Failure> {
     process::check()?;
-    let found = GROWABLES.lock().get(&address).cloned();
+    let found = GROWABLES.lock().get_mut(address).cloned();
     found.ok_or_else(|| FreeError::Unknown { address }.into())
 }
 
@@ -212,7 +212,7 @@ pub extern "C" fn drystone_growable_free(ptr: *mut c_void) -> Status {
         }
         let address = ptr as u64;
         // Dropped with the table open: it calls the driver, and another call may hold it.
-        let ended = GROWABLES.lock().remove(&address);
+        let ended = GROWABLES.lock().remove(address);
         ended.map(drop).ok_or_else(|| FreeError::Unknown { address }.into())
     })
 }

@@ -2,12 +2,12 @@
 //!
 //! Invariant: every import that was not closed is in the table, by its address.
 
-use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use drystone::Imported;
 use drystone::driver::Descriptor;
+use drystone_process::by_address::ByAddress;
 use parking_lot::Mutex;
 
 use crate::barrier::answer;
@@ -25,7 +25,7 @@ pub struct CSharedHandle {
     pub descriptor: c_int,
 }
 
-static IMPORTED: Mutex<BTreeMap<u64, Imported>> = Mutex::new(BTreeMap::new());
+static IMPORTED: Mutex<ByAddress<Imported>> = Mutex::new(ByAddress::EMPTY);
 
 /// Writes by which handles another process can import the memory of a live block, and where in the
 /// memory of all of them the block begins. The count is of what there is room for, and becomes that
@@ -145,7 +145,7 @@ pub extern "C" fn drystone_close_import(ptr: *mut c_void) -> Status {
         process::check()?;
         let address = ptr as u64;
         // Closed without the lock.
-        let imported = IMPORTED.lock().remove(&address);
+        let imported = IMPORTED.lock().remove(address);
         match imported {
             Some(imported) => drop(imported),
             None => return Err(drystone::ShareError::NotImported { address }.into()),

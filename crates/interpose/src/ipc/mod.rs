@@ -10,13 +10,13 @@ pub(crate) mod token;
 mod wire;
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use drystone::driver::Descriptor;
 use drystone::{Exported, Imported, ShareError};
+use drystone_process::by_address::ByAddress;
 use drystone_process::descriptors::random;
 use drystone_process::device::Device;
 use drystone_process::report::report;
@@ -171,7 +171,7 @@ fn answer([first, second, number]: wire::Question) -> Option<Exported> {
 }
 
 /// Memory of another process, by where the program has it.
-static OPENED: Mutex<BTreeMap<u64, Opened>> = Mutex::new(BTreeMap::new());
+static OPENED: Mutex<ByAddress<Opened>> = Mutex::new(ByAddress::EMPTY);
 
 struct Opened {
     named: Named,
@@ -184,8 +184,8 @@ struct Opened {
 pub(crate) fn opened_around(address: u64) -> Option<Range<u64>> {
     process::check().ok()?;
     let opened = OPENED.lock();
-    let (&start, one) = opened.range(..=address).next_back()?;
-    Some(start..start + one.named.bytes).filter(|all| all.contains(&address))
+    let (start, one) = opened.last_up_to(address)?;
+    Some(*start..start + one.named.bytes).filter(|all| all.contains(&address))
 }
 
 /// Opens memory by its token, for the calling thread's device.
@@ -194,9 +194,9 @@ pub(crate) fn open(driver: &Driver, named: Named) -> Result<u64, Status> {
         return Err(INVALID_CONTEXT);
     }
     let mut opened = OPENED.lock();
-    if let Some((&start, one)) = opened.iter_mut().find(|(_, one)| one.named == named) {
+    if let Some((start, one)) = opened.iter_mut().find(|(_, one)| one.named == named) {
         one.uses += 1;
-        return Ok(start);
+        return Ok(*start);
     }
     let refused = |failure: &Failure, status| {
         report("cuIpcOpenMemHandle", failure);
@@ -233,9 +233,9 @@ pub(crate) fn close(address: u64) -> bool {
         return false;
     }
     let mut opened = OPENED.lock();
-    let Some(one) = opened.get_mut(&address) else { return false };
+    let Some(one) = opened.get_mut(address) else { return false };
     one.uses -= 1;
-    let gone = if one.uses == 0 { opened.remove(&address) } else { None };
+    let gone = if one.uses == 0 { opened.remove(address) } else { None };
     // Which waits for the device.
     drop(opened);
     drop(gone.map(|gone| gone.imported));
