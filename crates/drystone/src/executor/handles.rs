@@ -4,7 +4,6 @@
 //! Invariants: the driver never sees a handle that it did not give, or that was released; a handle
 //! has one descriptor at most, which is closed before it is released, or goes along with it.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use drystone_core::GranuleId;
@@ -16,7 +15,7 @@ use drystone_driver::{
 #[derive(Debug, Default)]
 pub(crate) struct Handles {
     table: Vec<Option<Handle>>,
-    exported: HashMap<GranuleId, Arc<Descriptor>>,
+    exported: Vec<Option<Arc<Descriptor>>>,
     /// What handles came by that another process made: the driver need not make a second one. A
     /// list: one more kind of map would be more code than it saves time.
     adopted: Vec<(GranuleId, Descriptor)>,
@@ -36,10 +35,7 @@ impl Handles {
     }
 
     pub(crate) fn set_memory_pool(&mut self, pool: usize, handle: Option<MemoryPool>) {
-        if self.memory_pools.len() <= pool {
-            self.memory_pools.resize(pool + 1, None);
-        }
-        self.memory_pools[pool] = handle;
+        *place(&mut self.memory_pools, pool) = handle;
     }
 
     /// Every memory pool that was made, with the position of its pool.
@@ -50,33 +46,28 @@ impl Handles {
 
     /// Notes the handle of a granule that was created, or that it was released.
     pub(crate) fn set(&mut self, granule: GranuleId, handle: Option<Handle>) {
-        if self.table.len() <= granule.index() {
-            self.table.resize(granule.index() + 1, None);
-        }
-        self.table[granule.index()] = handle;
+        *place(&mut self.table, granule.index()) = handle;
     }
 
     /// The descriptor of a granule's handle, if it has one, for others to have.
     pub(crate) fn descriptor(&mut self, granule: GranuleId) -> Option<Arc<Descriptor>> {
         if let Some(adopted) = self.take_adopted(granule) {
-            self.exported.insert(granule, Arc::new(adopted));
+            self.set_descriptor(granule, &Arc::new(adopted));
         }
-        self.exported.get(&granule).map(Arc::clone)
+        self.exported.get(granule.index())?.clone()
     }
 
     /// Every descriptor that is open.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = &Descriptor> {
-        self.exported
-            .values()
-            .map(|descriptor| &**descriptor)
-            .chain(self.adopted.iter().map(|one| &one.1))
+        let exported = self.exported.iter().flatten().map(|descriptor| &**descriptor);
+        exported.chain(self.adopted.iter().map(|one| &one.1))
     }
 
     /// Closes the descriptor of a granule's handle, if it has one and nobody else holds it. One
     /// that the handle came by is the caller's.
     pub(crate) fn close_descriptor(&mut self, granule: GranuleId) -> Option<Descriptor> {
-        if !self.exported.is_empty() {
-            self.exported.remove(&granule);
+        if let Some(exported) = self.exported.get_mut(granule.index()) {
+            *exported = None;
         }
         self.take_adopted(granule)
     }
@@ -99,7 +90,7 @@ impl Handles {
 
     /// Notes the descriptor of a granule's handle.
     pub(crate) fn set_descriptor(&mut self, granule: GranuleId, descriptor: &Arc<Descriptor>) {
-        self.exported.insert(granule, Arc::clone(descriptor));
+        *place(&mut self.exported, granule.index()) = Some(Arc::clone(descriptor));
     }
 
     /// The handle of a granule, for a call.
@@ -109,6 +100,14 @@ impl Handles {
         let handle = self.table.get(granule.index()).copied().flatten();
         handle.ok_or(DriverError::new(call, ErrorCode::NoHandle))
     }
+}
+
+/// The place of a position in a table, which grows up to it.
+fn place<T>(table: &mut Vec<Option<T>>, at: usize) -> &mut Option<T> {
+    if table.len() <= at {
+        table.resize_with(at + 1, || None);
+    }
+    &mut table[at]
 }
 
 #[cfg(test)]
