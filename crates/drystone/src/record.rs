@@ -53,7 +53,8 @@ impl Lines {
         if self.failed.is_some() {
             return;
         }
-        let time_ns = self.begun.elapsed().as_nanos();
+        // Of 584 years.
+        let time_ns = self.begun.elapsed().as_nanos() as u64;
         self.text.clear();
         // Text takes whatever is written to it.
         let _ = writeln!(self.text, "{op},{id},{bytes},{stream},{time_ns},{pool}");
