@@ -43,6 +43,8 @@ class Moves(OnDevice):
         kept = self.sparse()
         addresses = [tensor.data_ptr() for tensor in kept]
         side = torch.cuda.Stream()
+        # Nothing was allocated there, when Drystone hears of it first.
+        side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             kept[0].add_(0)
         total = torch.cuda.mem_get_info()[1]

@@ -29,6 +29,11 @@ pub(crate) fn are_all_told() -> bool {
     ALL_TOLD.load(Ordering::Relaxed)
 }
 
+/// Whether somebody said so of a stream.
+pub(crate) fn is_created(device: u32, handle: u64) -> bool {
+    CREATED.lock().contains(&(device, handle))
+}
+
 /// Tells of a device's streams that were created, unless somebody registers memory by its address.
 pub(crate) fn others(ordinal: u32, run: &mut dyn FnMut(Vec<Stream>)) {
     if registering::is_loaded() {

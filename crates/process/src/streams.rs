@@ -7,6 +7,7 @@ use drystone::driver::Stream;
 use drystone::{StreamEnd, StreamId};
 use parking_lot::Mutex;
 
+use crate::created_streams;
 use crate::device::Device;
 use crate::status::{Failure, Status};
 
@@ -31,14 +32,13 @@ pub fn all_stay() {
 /// What is known of a stream's end.
 #[cold]
 fn end_of(device: u32, handle: u64) -> StreamEnd {
-    match STREAMS_STAY.load(Ordering::Relaxed) {
-        true => StreamEnd::Told,
-        false => {
-            // Asked without the lock.
-            let tell = *TELL_END.lock();
-            tell.map_or(StreamEnd::Untold, |tell| tell(device, handle))
-        }
+    let stays = STREAMS_STAY.load(Ordering::Relaxed);
+    if stays || created_streams::is_created(device, handle) {
+        return StreamEnd::Told;
     }
+    // Asked without the lock.
+    let tell = *TELL_END.lock();
+    tell.map_or(StreamEnd::Untold, |tell| tell(device, handle))
 }
 
 impl Device {
