@@ -1,6 +1,8 @@
 """Live memory that moves together behind its addresses, with the compiled route."""
 
 import gc
+import threading
+import time
 import unittest
 
 import torch
@@ -50,6 +52,34 @@ class Moves(OnDevice):
         total = torch.cuda.mem_get_info()[1]
         rest = total - sum(14 * MIB for _ in kept)
         large = torch.empty(rest, dtype=torch.uint8, device="cuda")
+        self.check(kept, addresses)
+        del large
+
+    @unittest.skipIf(torch.cuda.device_count() < 2, "needs two devices")
+    def test_another_device_copies_to_it_meanwhile(self):
+        kept = self.sparse()
+        addresses = [tensor.data_ptr() for tensor in kept]
+        sources = [tensor.to("cuda:1") for tensor in kept]
+        side, is_over, copies = torch.cuda.Stream(device="cuda:1"), threading.Event(), []
+
+        def copy():
+            with torch.cuda.stream(side):
+                while not is_over.is_set():
+                    for tensor, source in zip(kept, sources):
+                        tensor[:MIB].copy_(source[:MIB])
+                    copies.append(None)
+
+        thread = threading.Thread(target=copy, daemon=True)
+        thread.start()
+        try:
+            while len(copies) < 2:
+                time.sleep(0.001)
+            total = torch.cuda.mem_get_info()[1]
+            rest = total - sum(14 * MIB for _ in kept)
+            large = torch.empty(rest, dtype=torch.uint8, device="cuda")
+        finally:
+            is_over.set()
+            thread.join()
         self.check(kept, addresses)
         del large
 

@@ -82,7 +82,7 @@ pub extern "C" fn drystone_stream_created(device: c_int, stream: *const c_void) 
     answer(|| {
         process::check()?;
         registry::check(device)?;
-        created_streams::created(device.cast_unsigned(), stream.addr() as u64);
+        created_streams::created(stream.addr() as u64);
         Ok(())
     })
 }

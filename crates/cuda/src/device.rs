@@ -13,7 +13,7 @@ use crate::host_memory::HostMemory;
 use crate::open_error::OpenError;
 use crate::primary::Primary;
 use crate::process;
-use crate::properties::{PhysicalMemory, handle_bit};
+use crate::properties::{Access, PhysicalMemory, handle_bit};
 use crate::sharing::Sharing;
 use crate::trial_memory::{Leftovers, TrialMemory};
 
@@ -198,7 +198,8 @@ impl fmt::Debug for CudaDevice {
 /// Makes such memory, as little as can be, and does with it all that is ever done.
 fn try_out(cuda: &Cuda, leftovers: &Leftovers, memory: PhysicalMemory) -> Result<(), Failure> {
     let mut trial = TrialMemory::default();
-    let tried = trial.make(cuda, memory).and_then(|()| trial.map(cuda, memory.ordinal));
+    let access = [Access::of(memory.ordinal)];
+    let tried = trial.make(cuda, memory).and_then(|()| trial.map(cuda, &access));
     // Nobody was told of it, so nobody uses it.
     tried.and(leftovers.give_back(cuda, trial))
 }

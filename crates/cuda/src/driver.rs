@@ -170,7 +170,7 @@ impl Driver for CudaDevice {
 
     fn hold(&self, streams: &[Stream]) -> Result<Hold> {
         self.call_virtual(Call::Hold, |cuda| {
-            self.holding.hold(cuda, &self.primary.leftovers, streams)
+            self.holding.hold(cuda, self.primary, &self.sharing.access(), streams)
         })
     }
 

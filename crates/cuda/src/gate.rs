@@ -14,20 +14,25 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::calls::Cuda;
+use crate::calls::{Context, Cuda};
+use crate::current::Current;
 use crate::failure::Failure;
 
 /// How long streams are waited for that are to be held.
 const PATIENCE: Duration = Duration::from_millis(2);
 
-/// How long copies are waited for: many times what those of a move take.
-const COPIES: Duration = Duration::from_millis(50);
+/// How long copies are waited for: many times what those of a move take. And other devices, before
+/// anything stands still: what they do may wait for the very thread that asks.
+pub(crate) const COPIES: Duration = Duration::from_millis(50);
 
 /// How many streams can be held.
 const STREAMS_MAX: usize = 1022;
 
 /// `CU_STREAM_LEGACY`
 pub(crate) const LEGACY: u64 = 1;
+
+/// A stream, and the context that its handle is used in.
+pub(crate) type Queue = (Context, u64);
 
 /// Words in pinned memory: the first lets go, the others say who has arrived.
 #[derive(Clone, Copy)]
@@ -69,8 +74,8 @@ impl Tools {
     }
 
     /// Holds streams by a number that no hold had before, once all have arrived; else all go on.
-    pub(crate) fn hold(self, cuda: &Cuda, number: u32, streams: &[u64]) -> Result<(), Failure> {
-        let held = self.queue_all(cuda, number, streams);
+    pub(crate) fn hold(self, cuda: &Cuda, number: u32, streams: &[Queue]) -> Result<(), Failure> {
+        let held = self.hold_all(cuda, number, streams);
         if held.is_err() {
             self.let_go(number);
         }
@@ -82,19 +87,47 @@ impl Tools {
     }
 
     /// Queues a hold on each stream, and waits until all have arrived, and copies pass by them.
-    fn queue_all(self, cuda: &Cuda, number: u32, streams: &[u64]) -> Result<(), Failure> {
+    fn hold_all(self, cuda: &Cuda, number: u32, streams: &[Queue]) -> Result<(), Failure> {
+        let (words, deadline) = (self.words, Instant::now() + PATIENCE);
+        self.queue_on(cuda, streams, |stream, arrived| {
+            cuda.queue_hold(stream, arrived, words.open(), number)
+        })?;
+        self.await_all(number, streams.len(), deadline)?;
+        cuda.queue_write(self.copies, words.arrived(STREAMS_MAX), number)?;
+        wait_until(deadline, || Ok(self.has_arrived(number, STREAMS_MAX)))
+    }
+
+    /// Waits until streams have done what is queued on them so far, by a number of its own. None of
+    /// them stands still.
+    pub(crate) fn pass(self, cuda: &Cuda, number: u32, streams: &[Queue]) -> Result<(), Failure> {
+        // A query would break a capture that begins at this moment.
+        self.queue_on(cuda, streams, |stream, arrived| cuda.queue_write(stream, arrived, number))?;
+        self.await_all(number, streams.len(), Instant::now() + COPIES)
+    }
+
+    /// Queues something on each stream, in its context, with the word that it writes.
+    fn queue_on(
+        self,
+        cuda: &Cuda,
+        streams: &[Queue],
+        queue: impl Fn(u64, &AtomicU32) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
         if streams.len() > STREAMS_MAX {
             return Err(Failure { number: Failure::NOT_SUPPORTED, name: "" });
         }
-        let words = self.words;
-        for (at, &stream) in streams.iter().enumerate() {
-            cuda.queue_hold(stream, words.arrived(at), words.open(), number)?;
+        for (at, &(context, stream)) in streams.iter().enumerate() {
+            let _current = Current::enter(cuda, context)?;
+            queue(stream, self.words.arrived(at))?;
         }
-        let deadline = Instant::now() + PATIENCE;
-        let has_arrived = |at: usize| words.arrived(at).load(Ordering::Acquire) == number;
-        wait_until(deadline, || Ok((0..streams.len()).all(has_arrived)))?;
-        cuda.queue_write(self.copies, words.arrived(STREAMS_MAX), number)?;
-        wait_until(deadline, || Ok(has_arrived(STREAMS_MAX)))
+        Ok(())
+    }
+
+    fn await_all(self, number: u32, count: usize, deadline: Instant) -> Result<(), Failure> {
+        wait_until(deadline, || Ok((0..count).all(|at| self.has_arrived(number, at))))
+    }
+
+    fn has_arrived(self, number: u32, at: usize) -> bool {
+        self.words.arrived(at).load(Ordering::Acquire) == number
     }
 
     /// Begins a copy, on the stream of copies.
@@ -120,7 +153,10 @@ pub(crate) fn finish(cuda: &Cuda, copies: u64) -> Result<(), Failure> {
 }
 
 /// Asks again and again, until a time.
-fn wait_until(deadline: Instant, is_so: impl Fn() -> Result<bool, Failure>) -> Result<(), Failure> {
+pub(crate) fn wait_until(
+    deadline: Instant,
+    is_so: impl Fn() -> Result<bool, Failure>,
+) -> Result<(), Failure> {
     while !is_so()? {
         if Instant::now() >= deadline {
             return Err(Failure { number: Failure::NOT_READY, name: "CUDA_ERROR_NOT_READY" });

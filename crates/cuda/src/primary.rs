@@ -31,6 +31,8 @@ pub(crate) struct Primary {
     visitors: Mutex<Vec<&'static Primary>>,
     /// What trials made and the driver did not take back.
     pub(crate) leftovers: Leftovers,
+    /// Its streams cannot be held while memory is mapped.
+    pub(crate) cannot_hold: AtomicBool,
 }
 
 /// One for each device that was opened, and one more for each reset after which it was again.
@@ -67,9 +69,17 @@ impl Primary {
             is_reset: AtomicBool::new(false),
             visitors: Mutex::default(),
             leftovers: Leftovers::default(),
+            cannot_hold: AtomicBool::new(false),
         }));
         primaries.push(primary);
         Ok(primary)
+    }
+
+    /// Those of all devices that were opened and are still there.
+    pub(crate) fn all(cuda: &Cuda) -> Vec<&'static Self> {
+        let mut all = PRIMARIES.lock().clone();
+        all.retain(|one| one.check(cuda).is_ok());
+        all
     }
 
     /// Refuses every call once the device was found reset.

@@ -1,7 +1,7 @@
 //! The trial of holds: whether a driver's calls that map memory return while streams wait, CUDA
 //! does not say. It is found out once for each device, on addresses and memory of our own, and
-//! first on a stream of our own: the program's default stream is held only where that went well,
-//! and then as every move holds it.
+//! first on a stream of our own: the program's default streams, of all devices, are held only where
+//! that went well, and then as every move holds them. Memory is opened to peers there as anywhere.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -11,9 +11,10 @@ use drystone_driver::{ErrorCode, Relaxed};
 
 use crate::calls::Cuda;
 use crate::failure::Failure;
-use crate::gate::{LEGACY, Tools};
-use crate::properties::PhysicalMemory;
-use crate::trial_memory::{Leftovers, TrialMemory};
+use crate::gate::{Queue, Tools};
+use crate::primary::Primary;
+use crate::properties::{Access, PhysicalMemory};
+use crate::trial_memory::TrialMemory;
 
 /// How long calls that map memory may take while streams wait: else they wait for them, too.
 const TRIAL: Duration = Duration::from_millis(200);
@@ -24,9 +25,10 @@ const TRIAL: Duration = Duration::from_millis(200);
 /// Errors: the device is full, or busy, which says nothing of it.
 pub(crate) fn try_out(
     cuda: &Cuda,
-    leftovers: &Leftovers,
-    memory: PhysicalMemory,
+    primary: &Primary,
+    memory: (PhysicalMemory, &[Access]),
     tools: Tools,
+    defaults: &[Queue],
     number: &mut u32,
 ) -> Result<bool, Failure> {
     // With one queue for all streams, the first that waits is in the way of the others.
@@ -38,10 +40,16 @@ pub(crate) fn try_out(
         return Err(Failure { number: Failure::NOT_READY, name: "CUDA_ERROR_NOT_READY" });
     };
     // No more is taken while the driver keeps what it was offered.
-    leftovers.offer_again(cuda)?;
+    primary.leftovers.offer_again(cuda)?;
     let mut trial = TrialMemory::default();
-    let tried = hold_and_map(&mut trial, cuda, memory, tools, number);
-    let given_back = leftovers.give_back(cuda, trial);
+    let tried = trial.make(cuda, memory.0).and_then(|()| {
+        let own = (primary.context, trial.make_stream(cuda)?);
+        let all = [defaults, &[own]].concat();
+        // The program's streams only where that went well.
+        Ok(map_beside(&mut trial, cuda, memory.1, tools, next(number), &[own])?
+            && map_beside(&mut trial, cuda, memory.1, tools, next(number), &all)?)
+    });
+    let given_back = primary.leftovers.give_back(cuda, trial);
     let tried = tried.and_then(|works| given_back.map(|()| works));
     match tried {
         Err(failure) if matches!(failure.code(), ErrorCode::OutOfMemory | ErrorCode::NotReady) => {
@@ -51,23 +59,9 @@ pub(crate) fn try_out(
     }
 }
 
-/// All that takes a stream or memory to make is made before anything is held.
-fn hold_and_map(
-    trial: &mut TrialMemory,
-    cuda: &Cuda,
-    memory: PhysicalMemory,
-    tools: Tools,
-    number: &mut u32,
-) -> Result<bool, Failure> {
-    trial.make(cuda, memory)?;
-    let stream = trial.make_stream(cuda)?;
-    for streams in [&[stream][..], &[LEGACY, stream]] {
-        *number = number.wrapping_add(1);
-        if !map_beside(trial, cuda, memory, tools, (*number, streams))? {
-            return Ok(false);
-        }
-    }
-    Ok(true)
+const fn next(number: &mut u32) -> u32 {
+    *number = number.wrapping_add(1);
+    *number
 }
 
 /// Maps, copies, unmaps and at last releases memory while streams wait. Whether that took no longer
@@ -75,9 +69,10 @@ fn hold_and_map(
 fn map_beside(
     trial: &mut TrialMemory,
     cuda: &Cuda,
-    memory: PhysicalMemory,
+    access: &[Access],
     tools: Tools,
-    (number, streams): (u32, &[u64]),
+    number: u32,
+    streams: &[Queue],
 ) -> Result<bool, Failure> {
     let is_done = AtomicBool::new(false);
     let tried = thread::scope(|scope| {
@@ -90,11 +85,11 @@ fn map_beside(
             is_done.load(Ordering::Acquire)
         });
         let tried = tools.hold(cuda, number, streams).map(|()| {
-            trial.map(cuda, memory.ordinal)?;
+            trial.map(cuda, access)?;
             trial.copy(cuda, tools)?;
             trial.unmap(cuda)?;
             // A move by way of the host gives memory back meanwhile.
-            if streams.contains(&LEGACY) { trial.release(cuda) } else { Ok(()) }
+            if streams.len() > 1 { trial.release(cuda) } else { Ok(()) }
         });
         is_done.store(true, Ordering::Release);
         let is_quick = watch.join().unwrap_or(false);

@@ -42,12 +42,12 @@ impl TrialMemory {
         Ok(stream)
     }
 
-    /// Maps what was made, and opens it to a device.
-    pub(crate) fn map(&mut self, cuda: &Cuda, ordinal: i32) -> Result<(), Failure> {
+    /// Maps what was made, and opens it to devices.
+    pub(crate) fn map(&mut self, cuda: &Cuda, access: &[Access]) -> Result<(), Failure> {
         let (Some(address), Some(handle)) = (self.address, self.handle) else { return Ok(()) };
         cuda.map(address, self.bytes, handle)?;
         self.is_mapped = true;
-        cuda.set_access(address, self.bytes, &[Access::of(ordinal)])
+        cuda.set_access(address, self.bytes, access)
     }
 
     /// Copies a part of it to another, and waits for that.

@@ -6,7 +6,6 @@ use drystone::driver::{Driver, Stream};
 use drystone::{Allocator, Options, PoolId, StreamId};
 
 use crate::counted::Counted;
-use crate::created_streams;
 use crate::neighbours::{Exchanges, Table};
 use crate::pools::Pools;
 use crate::pressure;
@@ -39,9 +38,6 @@ impl Device {
         let counted = Arc::new(Counted::new(Arc::clone(&driver)));
         let allocator = Allocator::new(Arc::clone(&counted) as Arc<dyn Driver>, options)?;
         let default_stream = allocator.add_stream(Stream::DEFAULT)?;
-        if created_streams::are_all_told() {
-            allocator.know_all_streams(created_streams::others);
-        }
         let neighbours = Table::join(&driver.info(), options);
         neighbours.into_iter().for_each(|table| table.begin(&allocator));
         if allocator.host_floor_bytes() > 0 {

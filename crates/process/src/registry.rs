@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Once};
 
 use drystone::Options;
-use drystone::driver::Driver;
+use drystone::driver::{Driver, Stream};
 use parking_lot::Mutex;
 
 use crate::device::Device;
 use crate::neighbours::Table;
 use crate::status::{Failure, Status};
-use crate::{created_streams, record, report, state};
+use crate::{created_streams, record, registering, report, state};
 
 /// Devices beyond are refused. Far more than a machine has, and as many as `u64` has bits.
 const DEVICES_MAX: usize = 64;
@@ -55,7 +55,28 @@ pub fn in_use() -> impl Iterator<Item = &'static Device> {
 /// From now on every stream that may use memory is told of, or brought: of all devices.
 pub fn know_all_streams() {
     created_streams::all_told();
-    in_use().for_each(|device| device.allocator.know_all_streams(created_streams::others));
+    in_use().for_each(|device| device.allocator.know_all_streams(others));
+}
+
+/// Tells of the streams that were created, and of those that other devices know: each can copy from
+/// and to the memory of each. Not where somebody registers memory by its address.
+fn others(ordinal: u32, run: &mut dyn FnMut(Vec<Stream>)) {
+    if !registering::is_loaded() {
+        // One thread at a time has what several devices know.
+        let created = created_streams::lock();
+        add_known(0, ordinal, created.clone(), run);
+    }
+}
+
+/// Adds what each device from one on knows, but for one, and calls back with all.
+fn add_known(from: u32, but: u32, streams: Vec<Stream>, run: &mut dyn FnMut(Vec<Stream>)) {
+    match in_use().find(|device| device.ordinal >= from && device.ordinal != but) {
+        None => run(streams),
+        Some(device) => device.allocator.with_streams(&mut |mut known| {
+            known.extend_from_slice(&streams);
+            add_known(device.ordinal + 1, but, known, run);
+        }),
+    }
 }
 
 /// A device, opened if it is not in use yet.
@@ -107,6 +128,9 @@ fn open(ordinal: c_int) -> Result<&'static Device, Failure> {
     for other in in_use() {
         open_to(&device, other);
         open_to(other, &device);
+    }
+    if created_streams::are_all_told() {
+        device.allocator.know_all_streams(others);
     }
     if device.neighbours.is_some() {
         static AT_EXIT: Once = Once::new();

@@ -33,7 +33,7 @@ pub fn all_stay() {
 #[cold]
 fn end_of(device: u32, handle: u64) -> StreamEnd {
     let stays = STREAMS_STAY.load(Ordering::Relaxed);
-    if stays || created_streams::is_created(device, handle) {
+    if stays || created_streams::lock().contains(&Stream(handle)) {
         return StreamEnd::Told;
     }
     // Asked without the lock.

@@ -43,6 +43,11 @@ pub(crate) struct Cuda {
 pub(crate) struct Context(usize);
 
 impl Context {
+    /// Whether it is none at all: that of a stream of a green context.
+    pub(crate) const fn is_none(self) -> bool {
+        self.0 == 0
+    }
+
     fn as_cuda(self) -> Pointer {
         ptr::with_exposed_provenance_mut(self.0)
     }

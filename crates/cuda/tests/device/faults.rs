@@ -1,7 +1,7 @@
 //! Each call fails once, by the simulated device's plan: the error names call, code and figures,
 //! and the same call made again succeeds. Skips on a real device, which cannot be told to fail.
 
-use std::ffi::{CStr, CString, c_char, c_int};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 
 use drystone_driver::{
     Call, CaptureMode, Driver, DriverError, ErrorCode, MemoryPoolConfig, Stream,
@@ -134,6 +134,18 @@ pub(crate) fn clear_faults() {
     // SAFETY: the function has this signature.
     let clear = unsafe { library.get::<extern "C" fn(c_int) -> c_int>("simcuda_clear_faults") };
     assert_eq!(clear.unwrap()(0), 0);
+}
+
+/// A kernel of that length is queued, if the driver is the simulated one.
+pub(crate) fn keep_busy(ordinal: c_int, stream: Stream, ns: u64) -> bool {
+    type Launch = unsafe extern "C" fn(c_int, *mut c_void, u64) -> c_int;
+    let Some(library) = simulated() else { return false };
+    // SAFETY: the function has this signature.
+    let launch = unsafe { library.get::<Launch>("simcuda_launch") }.unwrap();
+    let stream = std::ptr::with_exposed_provenance_mut(stream.0 as usize);
+    // SAFETY: a stream of the device.
+    assert_eq!(unsafe { launch(ordinal, stream, ns) }, 0);
+    true
 }
 
 /// Whether the driver is the simulated one.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use drystone_cuda::CudaDevice;
 use drystone_driver::{Call, CaptureStatus, Driver, ErrorCode, Handle, Hold, Stream};
 
-use crate::faults::{clear_faults, fail, fail_once, is_simulated};
+use crate::faults::{clear_faults, fail, fail_once, is_simulated, keep_busy};
 use crate::raw;
 use crate::scenario::open_at;
 
@@ -19,14 +19,12 @@ fn open_current() -> CudaDevice {
     device
 }
 
-/// Whether a write by another thread, once this was done there, waits for what is held.
-fn a_write_waits(device: &CudaDevice, hold: Hold, address: u64, before: impl FnOnce() + Send) {
+/// Whether what another thread queues waits for what is held.
+fn waits(device: &CudaDevice, hold: Hold, queue: impl FnOnce() + Send) {
     let (begun, pause) = (Instant::now(), Duration::from_millis(30));
     thread::scope(|scope| {
         let other = scope.spawn(|| {
-            raw::set_current(raw::primary(0));
-            before();
-            raw::write(address, &pattern(3));
+            queue();
             begun.elapsed()
         });
         thread::sleep(pause);
@@ -100,7 +98,10 @@ fn another_thread_waits_with_what_it_queues_until_streams_are_let_go() {
         let stream = Stream(raw::create_stream());
         let (address, _) = mapped(&device, 1);
         let hold = device.hold(&[stream]).unwrap();
-        a_write_waits(&device, hold, address, || {});
+        waits(&device, hold, || {
+            raw::set_current(raw::primary(0));
+            raw::write(address, &pattern(3));
+        });
         raw::destroy_stream(stream.0);
     });
 }
@@ -173,18 +174,93 @@ fn streams_are_held_only_where_copies_pass_by_them() {
     });
 }
 
-/// The end of a hold lets those before it go, too: so there is one at a time.
+/// The end of a hold lets those before it go, too, and each is about the streams of all devices: so
+/// there is one at a time.
 #[test]
-fn a_hold_is_refused_while_another_lasts_and_does_not_end_it() {
-    crate::scenario!(1, "", || {
-        let device = open_current();
-        let (address, _) = mapped(&device, 1);
-        let hold = device.hold(&[]).unwrap();
-        a_write_waits(&device, hold, address, || {
+fn a_hold_waits_for_another_to_end_but_not_for_ever() {
+    crate::scenario!(2, "", || {
+        let (first, second) = (open_current(), open_at(1));
+        for device in [&first, &second] {
+            let (hold, begun) = (first.hold(&[]).unwrap(), Instant::now());
             let error = device.hold(&[]).unwrap_err();
             assert_eq!((error.call, error.code), (Call::Hold, ErrorCode::NotReady));
-        });
-        device.let_go(device.hold(&[]).unwrap());
+            let pause = Duration::from_millis(10);
+            assert!(begun.elapsed() > pause);
+            let begun = Instant::now();
+            thread::scope(|scope| {
+                let next = scope.spawn(|| device.hold(&[]).map(|next| (next, begun.elapsed())));
+                thread::sleep(pause);
+                first.let_go(hold);
+                let (next, waited) = next.join().unwrap().unwrap();
+                assert!(waited >= pause);
+                device.let_go(next);
+            });
+        }
+    });
+}
+
+/// Each device may use the memory of each.
+#[test]
+fn streams_of_other_devices_stand_still_too() {
+    crate::scenario!(2, "", || {
+        let (device, _other) = (open_current(), open_at(1));
+        if device.enable_peer_access(1).is_err() {
+            return println!("skipped: these devices are not connected");
+        }
+        let (address, _) = mapped(&device, 1);
+        raw::set_current(raw::primary(1));
+        let created = Stream(raw::create_stream());
+        for (stream, told) in [(Stream::DEFAULT, &[][..]), (created, &[created])] {
+            let hold = device.hold(told).unwrap();
+            assert_eq!(raw::current(), raw::primary(1));
+            waits(&device, hold, || {
+                raw::set_current(raw::primary(1));
+                raw::write_on(address, &pattern(3), stream.0);
+            });
+        }
+        // Nor is one held or broken that is captured.
+        raw::begin_capture(created.0);
+        assert_eq!(device.hold(&[created]).unwrap_err().call, Call::Hold);
+        assert!(raw::end_capture(created.0));
+        device.let_go(device.hold(&[created]).unwrap());
+        raw::destroy_stream(created.0);
+    });
+}
+
+/// What another device does is given some time to end, before anything stands still.
+#[test]
+fn other_devices_are_waited_for_before_streams_are_held() {
+    crate::scenario!(2, "", || {
+        let (device, other) = (open_current(), open_at(1));
+        raw::set_current(raw::primary(1));
+        let created = Stream(raw::create_stream());
+        device.let_go(device.hold(&[created]).unwrap());
+        // Longer than streams are waited for that are to be held.
+        if keep_busy(1, created, 20_000_000) {
+            device.let_go(device.hold(&[created]).unwrap());
+            // On its own device it is not: who asks has waited for that.
+            keep_busy(1, created, 20_000_000);
+            assert_eq!(other.hold(&[created]).unwrap_err().code, ErrorCode::NotReady);
+            keep_busy(1, created, 200_000_000);
+            assert_eq!(device.hold(&[created]).unwrap_err().code, ErrorCode::NotReady);
+        }
+        other.synchronize_device().unwrap();
+        device.let_go(device.hold(&[created]).unwrap());
+        raw::destroy_stream(created.0);
+    });
+}
+
+/// Where one device cannot do it, no device moves what that one may use.
+#[test]
+fn no_stream_is_held_where_another_device_cannot_hold_its_own() {
+    crate::scenario!(2, "", || {
+        let (device, other) = (open_current(), open_at(1));
+        other.let_go(other.hold(&[]).unwrap());
+        if fail(c"cuMemMap", 1, true, 801) {
+            assert_eq!(device.hold(&[]).unwrap_err().code, ErrorCode::NotSupported);
+            clear_faults();
+            assert_eq!(other.hold(&[]).unwrap_err().code, ErrorCode::NotSupported);
+        }
     });
 }
 

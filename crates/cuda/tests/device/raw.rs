@@ -118,6 +118,13 @@ pub(crate) fn write(address: u64, bytes: &[u8]) {
     ok(unsafe { sys::cuMemcpyHtoD_v2(address, bytes.as_ptr().cast(), bytes.len()) });
 }
 
+/// The same in a stream's order.
+pub(crate) fn write_on(address: u64, bytes: &[u8], handle: u64) {
+    let (from, len) = (bytes.as_ptr().cast(), bytes.len());
+    // SAFETY: the caller says that so much memory is there.
+    ok(unsafe { sys::cuMemcpyHtoDAsync_v2(address, from, len, stream(handle)) });
+}
+
 pub(crate) fn read(address: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     // SAFETY: the caller says that so much memory is there.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use drystone_core::Captured;
+use drystone_driver::Stream;
 
 use super::Allocator;
 use crate::engine::compact::Compacted;
@@ -11,10 +12,10 @@ use crate::out_of_memory::Stays;
 use crate::streams::OtherStreams;
 
 impl Allocator {
-    /// Says that every stream on which work may use this memory, in this process, is one that was
-    /// added and is retired before it is destroyed, or is told of by `others` whenever that is
-    /// asked, with the device's ordinal; and that nobody outside has the memory, but by `export` or
-    /// where it is pinned.
+    /// Says that every stream on which work may use this memory, in this process and on whichever
+    /// device, is one that was added and is retired before it is destroyed, or is told of by
+    /// `others` whenever that is asked, with this device's ordinal; and that nobody outside has the
+    /// memory, but by `export` or where it is pinned.
     ///
     /// From then on live memory may get other physical memory behind its addresses: where a request
     /// would be refused though what is unused is enough for it, and by [`trim`](Self::trim). All
@@ -35,6 +36,13 @@ impl Allocator {
     /// ```
     pub fn know_all_streams(&self, others: OtherStreams) {
         self.engine.know_all_streams(others);
+    }
+
+    /// Runs something with the streams that were added, of which none is retired meanwhile; not
+    /// where one may be over that nobody has retired. For other devices'
+    /// [`know_all_streams`](Self::know_all_streams).
+    pub fn with_streams(&self, run: &mut dyn FnMut(Vec<Stream>)) {
+        self.engine.executor.streams.with_own(run);
     }
 
     /// Why live memory does not move by itself at this moment; `None` if it does.

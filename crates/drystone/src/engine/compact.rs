@@ -1,7 +1,7 @@
 //! Compaction: live memory moves together, so that what is unused serves a request, or goes back.
 //!
 //! Invariant: memory moves by itself only where every stream that may use it can be held: all are
-//! known, no other device was let in, and nothing is captured. A stream that does not come to a
+//! known, those of other devices too, and nothing is captured. A stream that does not come to a
 //! stop in time is left alone, and nobody is held again for a while: each time for twice as long.
 
 use std::sync::atomic::Ordering;
@@ -87,8 +87,6 @@ impl Engine {
             Some(Stays::Capture)
         } else if !self.executor.streams.are_all_known() {
             Some(Stays::UnknownStreams)
-        } else if self.has_peers.load(Ordering::Relaxed) {
-            Some(Stays::Peers)
         } else {
             pause.stays()
         }

@@ -29,7 +29,7 @@ mod share;
 mod streams;
 mod waiting;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 use drystone_core::{
@@ -71,7 +71,6 @@ pub(crate) struct Engine {
     pub(crate) recorder: Arc<Recorder>,
     imports: Imports,
     /// Other devices may use the memory, on streams that nobody here knows.
-    has_peers: AtomicBool,
     pause: Mutex<Pause>,
     /// Other processes on the device, if anybody tells of them.
     pub(crate) neighbours: OnceLock<&'static dyn Neighbours>,
@@ -93,7 +92,6 @@ impl Engine {
             recorder: Arc::new(Recorder::new(Arc::clone(&observers))),
             observers,
             imports: Imports::default(),
-            has_peers: AtomicBool::new(false),
             pause: Mutex::default(),
             neighbours: OnceLock::new(),
             points_at_growth: Mutex::default(),
@@ -385,9 +383,6 @@ impl Engine {
             BackendState::Heap(heap) => {
                 self.refuse_at_the_end().map_err(failed)?;
                 let _growth = self.growth.lock();
-                // Nothing moves any more afterwards.
-                self.bring_back();
-                self.has_peers.store(true, Ordering::Relaxed);
                 heap::enable_peer_access(&self.executor, heap, peer_ordinal)?;
                 self.open_imports().map_err(failed)
             }

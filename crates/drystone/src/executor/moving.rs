@@ -117,18 +117,18 @@ impl Moving<'_> {
         if self.is_vetoed.load(Ordering::Relaxed) {
             return Err(DriverError::new(Call::Hold, ErrorCode::InCallback));
         }
-        let table = self.streams.lock();
-        let is_own = |stream: Stream| !stream.is_default() && stream != Stream::PER_THREAD;
-        let known = table.lasting().map(|known| known.stream).filter(|&stream| is_own(stream));
-        let mut streams: Vec<Stream> = known.collect();
-        let mut held = Err(DriverError::new(Call::Hold, ErrorCode::NotSupported));
-        self.streams.with_others(&mut |others| {
-            streams.extend(others.into_iter().filter(|&stream| is_own(stream)));
+        let is_created = |stream: &Stream| !stream.is_default() && *stream != Stream::PER_THREAD;
+        let mut held = Err(DriverError::new(Call::Hold, ErrorCode::NotReady));
+        // The table after those of other devices, which wait for each other before that alone.
+        self.streams.with_others(&mut |mut streams| {
+            let table = self.streams.lock();
+            streams.extend(table.lasting().map(|known| known.stream));
+            streams.retain(is_created);
             streams.sort_unstable_by_key(|stream| stream.0);
             streams.dedup();
-            held = self.driver.hold(&streams);
+            held = self.driver.hold(&streams).map(|hold| (hold, table));
         });
-        self.now.held = Some((held?, table));
+        self.now.held = Some(held?);
         Ok(())
     }
 

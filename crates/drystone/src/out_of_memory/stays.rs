@@ -6,8 +6,6 @@
 pub enum Stays {
     /// Streams may use it that the allocator was not told of.
     UnknownStreams,
-    /// Another device was let in, whose streams may use it.
-    Peers,
     /// A stream did not come to a stop in time, or streams were left alone since one did not.
     BusyStreams,
     /// The device cannot hold streams while it maps memory.
@@ -28,7 +26,6 @@ impl Stays {
                 "streams may use it that Drystone does not know: start the program preloaded, or \
                  say that all streams are known"
             }
-            Stays::Peers => "other devices may use it",
             Stays::BusyStreams => "a stream was at work for more than 2 ms",
             Stays::Device => "this device cannot hold streams while memory is mapped",
             Stays::Capture => "a graph is being captured",

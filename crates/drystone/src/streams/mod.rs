@@ -39,8 +39,8 @@ pub enum StreamEnd {
 }
 
 /// Calls what it is given with the streams that may use a device's memory beside those that were
-/// added, of which none is destroyed before that returns; or does not call it, where there may be
-/// others.
+/// added, also on other devices, of which none is destroyed before that returns; or does not call
+/// it, where there may be others.
 pub type OtherStreams = fn(u32, &mut dyn FnMut(Vec<Stream>));
 
 /// The streams of an allocator.
@@ -146,7 +146,21 @@ impl Streams {
     /// Whether every stream that may use memory can be held: each is known, and its handle is its
     /// own until it is retired.
     pub(crate) fn are_all_known(&self) -> bool {
-        self.others.read().is_some() && self.lock().live().all(|known| !known.is_passing)
+        let mut are_known = false;
+        let is_told = self.others.read().is_some();
+        if is_told {
+            self.with_others(&mut |_| self.with_own(&mut |_| are_known = true));
+        }
+        are_known
+    }
+
+    /// Runs something with the streams that were added, of which none is destroyed meanwhile; not
+    /// if one may have been already.
+    pub(crate) fn with_own(&self, run: &mut dyn FnMut(Vec<Stream>)) {
+        let table = self.lock();
+        if table.live().all(|known| !known.is_passing) {
+            run(table.lasting().map(|known| known.stream).collect());
+        }
     }
 
     /// Runs something with the streams that were not added, of which none is destroyed meanwhile.

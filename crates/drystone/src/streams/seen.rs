@@ -87,17 +87,15 @@ pub fn may_miss_some() {
     MISSES_SOME.store(true, Ordering::Relaxed);
 }
 
-/// Calls back with the streams that were seen and that no allocator serves, or the device's own:
-/// none of them is destroyed meanwhile. Not where there may be others
+/// Calls back with the streams that were seen, of all devices: each can copy from and to the memory
+/// of each. None of them is destroyed meanwhile. Not where there may be others
 /// ([`OtherStreams`](super::OtherStreams)).
-pub fn others(ordinal: u32, run: &mut dyn FnMut(Vec<Stream>)) {
+pub fn others(_ordinal: u32, run: &mut dyn FnMut(Vec<Stream>)) {
     // Held: who destroys one says so first.
     let seen = SEEN.read();
     if !MISSES_SOME.load(Ordering::Relaxed) {
         let created = seen.range((CREATED, 0)..=(CREATED, u64::MAX));
-        let is_own = |served: &Option<Served>| served.is_none_or(|one| one.ordinal == ordinal);
-        let own = created.filter(|(_, served)| is_own(served));
-        run(own.map(|(&(_, handle), _)| Stream(handle)).collect());
+        run(created.map(|(&(_, handle), _)| Stream(handle)).collect());
     }
 }
 

@@ -4,7 +4,7 @@ use crate::clock::Clock;
 use crate::config::SimConfig;
 use crate::counter::Counters;
 use crate::fault::FaultPlan;
-use crate::held::{Gate, Moved};
+use crate::held::{Gate, Moved, PATIENCE};
 use crate::legality::Rule;
 use crate::state::State;
 use drystone_driver::{Call, DriverError, ErrorCode, Stream};
@@ -107,11 +107,20 @@ impl SimDevice {
     /// they have.
     /// Errors: `InvalidHandle`, `CaptureUnsupported` (one is captured).
     pub fn hold_until(&self, streams: Vec<Stream>, gate: Gate) -> Result<bool, ErrorCode> {
-        let comes_by = self.comes_by(&streams);
+        let comes_by = self.comes_by(&streams, PATIENCE);
         let mut state = self.inner.state.lock();
         let has_arrived = comes_by && state.arrive(&streams)?;
         state.keep(streams, Some(gate));
         Ok(has_arrived)
+    }
+
+    /// What a stream writes alone, it writes once it has drained: whether that is before anybody
+    /// who waits for it gives up.
+    /// Errors: `InvalidHandle`, `CaptureUnsupported` (it is captured).
+    pub fn drains(&self, stream: Stream) -> Result<bool, ErrorCode> {
+        let (most, streams) = (Duration::from_millis(50), [stream]);
+        let comes_by = self.comes_by(&streams, most);
+        Ok(comes_by && self.inner.state.lock().drain(&streams, most)?)
     }
 
     /// Waits until no stream is held, as calls may that create or destroy: whether a driver lets

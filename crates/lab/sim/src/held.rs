@@ -4,6 +4,10 @@ use drystone_driver::Stream;
 use std::fmt;
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
+
+/// How long streams are waited for that are to be held.
+pub(crate) const PATIENCE: Duration = Duration::from_millis(2);
 
 /// Streams that stand still, since one thread holds them.
 #[derive(Debug)]

@@ -4,14 +4,11 @@
 //! Events that are recorded behind one do not wait for it.
 
 use crate::device::SimDevice;
-use crate::held::Gate;
+use crate::held::{Gate, PATIENCE};
 use crate::state::State;
 use crate::violation::Violation;
 use drystone_driver::{ErrorCode, Hold, Stream};
 use std::time::{Duration, Instant};
-
-/// How long streams are waited for that are to be held.
-const PATIENCE: Duration = Duration::from_millis(2);
 
 /// How long the host waits for a kernel before that counts as forever.
 const FOR_EVER: Duration = Duration::from_secs(10);
@@ -68,11 +65,11 @@ impl SimDevice {
     }
 
     /// Whether streams have come to a stop within their time that others hold, or a kernel.
-    pub(crate) fn comes_by(&self, streams: &[Stream]) -> bool {
+    pub(crate) fn comes_by(&self, streams: &[Stream], most: Duration) -> bool {
         let mut state = self.inner.state.lock();
         let begun = Instant::now();
         while state.runs(Some(streams)) || state.holds_one_of(streams) {
-            if begun.elapsed() >= PATIENCE {
+            if begun.elapsed() >= most {
                 return false;
             }
             self.inner.let_go.wait_for(&mut state, Duration::from_micros(100));

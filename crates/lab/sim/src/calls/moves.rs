@@ -4,16 +4,14 @@
 
 use crate::GRANULARITY_BYTES;
 use crate::config::SimConfig;
-use crate::held::{Gate, Held};
+use crate::held::{Gate, Held, PATIENCE};
 use crate::refuse::refuse;
 use crate::state::State;
 use crate::stream::uid;
 use crate::violation::Violation;
 use drystone_driver::{ErrorCode, Hold, Stream};
 use std::thread;
-
-/// How long a stream may be at work that is to be held, in nanoseconds.
-const PATIENCE_NS: u64 = 2_000_000;
+use std::time::Duration;
 
 impl State {
     /// Holds streams and the default one, if they are idle soon. A capture on one is left alone.
@@ -31,21 +29,24 @@ impl State {
 
     /// Waits until streams are idle, if they are soon.
     pub(crate) fn arrive(&mut self, streams: &[Stream]) -> Result<bool, ErrorCode> {
+        let is_idle = self.drain(streams, PATIENCE)?;
+        if is_idle && !self.runs(Some(streams)) {
+            self.see_idle(streams)?;
+        }
+        Ok(is_idle)
+    }
+
+    /// Lets time pass until streams have done what they have to, if that is no longer than this.
+    pub(crate) fn drain(&mut self, streams: &[Stream], most: Duration) -> Result<bool, ErrorCode> {
         let mut idle_ns = 0;
         for &stream in streams {
             let queue = self.streams.get(stream)?;
             refuse(ErrorCode::CaptureUnsupported, queue.capture.is_some())?;
             idle_ns = idle_ns.max(queue.busy_until_ns.max(queue.marked_until_ns));
         }
-        let most_ns = self.clock.now_ns() + PATIENCE_NS;
+        let most_ns = self.clock.now_ns() + most.as_nanos() as u64;
         self.wait_until(idle_ns.min(most_ns));
-        if idle_ns > most_ns {
-            return Ok(false);
-        }
-        if !self.runs(Some(streams)) {
-            self.see_idle(streams)?;
-        }
-        Ok(true)
+        Ok(idle_ns <= most_ns)
     }
 
     /// The host knows of streams that they have come to a stop.

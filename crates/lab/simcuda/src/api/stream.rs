@@ -23,7 +23,7 @@ pub(super) fn record_of(queue: &Queue) -> StreamRecord {
 
 /// The context of a stream. Drivers before 12.5 do not tell while it is being captured:
 /// NVIDIA/cuda-python, `_get_conditional_context`.
-fn context_of(queue: &Queue) -> Outcome<Raw> {
+pub(super) fn context_of(queue: &Queue) -> Outcome<Raw> {
     if queue.device.config.driver_version < 12050 {
         queue.device.sim.stream_id(queue.stream)?;
     }

@@ -1,15 +1,17 @@
 //! Values in memory that a stream writes or waits for. A wait is over at once: what would write
 //! the value is not simulated. But a batch that writes a value, and waits for one in host memory
 //! that has not come, holds its stream: it writes once the stream has drained, if that is soon, and
-//! what other threads queue then waits for the value.
+//! what other threads queue then waits for the value. One that only writes there does so once the
+//! stream has drained, too.
 
 use super::host;
+use super::stream::context_of;
 use crate::abi::{In, Raw};
-use crate::effect;
 use crate::entry::Call;
-use crate::queue::queue;
-use crate::status::{INVALID_VALUE, Outcome};
+use crate::queue::{Queue, queue};
+use crate::status::{INVALID_CONTEXT, INVALID_VALUE, Outcome};
 use crate::tables::Node;
+use crate::{context, effect, process};
 use drystone_sim::Gate;
 
 fn write(call: &Call, stream: Raw, address: u64, value: u64, bytes: usize) -> Outcome {
@@ -45,6 +47,15 @@ fn hold(call: &Call, stream: Raw, gate: Gate) -> Outcome<bool> {
     Ok(queue.device.sim.hold_until(streams, gate)?)
 }
 
+/// Whether a batch is one write to the host's memory that comes later than anybody waits for it.
+/// One that is captured becomes part of the graph.
+fn writes_late(queue: &Queue, count: u32, operations: &In<[u64; 6]>) -> Outcome<bool> {
+    let [kind, address, ..] = operations.at(0).get()?;
+    let is_to_host = process::device_of_address(address).is_none();
+    let is_one = count == 1 && kind as u32 == 2 && is_to_host;
+    Ok(is_one && !queue.device.sim.drains(queue.stream).unwrap_or(true))
+}
+
 api! {
     fn cuStreamWriteValue32_v2 | cuStreamWriteValue32_v2_ptsz = cuStreamWriteValue32 (
         stream: Raw, address: u64, value: u32, flags: u32
@@ -65,8 +76,11 @@ api! {
     fn cuStreamBatchMemOp_v2 | cuStreamBatchMemOp_v2_ptsz = cuStreamBatchMemOp (
         stream: Raw, count: u32, operations: In<[u64; 6]>, flags: u32
     ) |call| {
+        let own = queue(call, stream)?;
+        // Whether one of another context than the current one will do, CUDA does not say.
+        INVALID_CONTEXT.when(context_of(&own)? != context::current_raw())?;
         // With no queue of the device left, it stands behind those that wait.
-        let stands = queue(call, stream)?.device.sim.is_behind_held();
+        let stands = own.device.sim.is_behind_held();
         let last = (count > 1).then(|| operations.at(count as usize - 1).get()).transpose()?;
         if let Some([1, address, value, ..]) = last
             && let Some(gate) = host::gate(address, value as u32)
@@ -74,7 +88,7 @@ api! {
         {
             return Ok(());
         }
-        if stands {
+        if stands || writes_late(&own, count, &operations)? {
             return Ok(());
         }
         for index in 0..count as usize {
