@@ -69,7 +69,7 @@ def enable(
     shim = None if route == "plugin" else _compiled(torch, is_needed=route == "compiled")
     if shim is not None:
         from . import _native
-        _native.install(shim, float(fraction or 1))
+        _native.install(shim, float(fraction or 1), _libraries.sees_copies())
         is_enabled = True
     else:
         _library.bind_to_torch()

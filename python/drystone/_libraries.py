@@ -85,6 +85,12 @@ def are_covered() -> bool:
     return _is_covering or _library.preloaded() is not None
 
 
+def sees_copies() -> bool:
+    """Whether every copy of this process comes by Drystone's library, which live memory that moves
+    must not meet."""
+    return _library.preloaded() is not None or _is_covering and not _too_early
+
+
 def loaded() -> list[str]:
     """Those of this process, by name."""
     try:

@@ -835,7 +835,9 @@ enum drystone_status drystone_stream_created(int device, const void *stream);
  * Says that every stream which may use Drystone's memory is told of by `drystone_stream_created`
  * from now on, or by a request or a use, and none has been there before. From then on live memory
  * may get other memory behind its addresses, by itself: see `docs/inside/remap.md`. A stream that
- * was met otherwise, and may end silently, forbids it for as long as it is known.
+ * was met otherwise, and may end silently, forbids it for as long as it is known. Only the
+ * preloaded library sees copies, memsets and questions about addresses: beside `libdrystone.so`
+ * alone no other thread may make any while a request is under way.
  *
  * Statuses: EXITING, FORKED. Any thread.
  */

@@ -29,11 +29,13 @@
 //! Modules, bottom first; a module uses only those above it: `catch_panic`, `observers`, `tag`,
 //! `error`, `options`, `build_error`, `budget`, `memory_provider`, `neighbours`, `share`, `record`
 //! (plain types), `telemetry` (what others may watch) · `state_lock` (a panic under it poisons) ·
-//! `streams` (who they are) · `executor` (carries plans out, and joins names of the heap with
-//! handles of the driver) · `backend` (who decides, behind its lock) · `engine` (streams, waiting,
-//! trimming, the way of a miss) · `allocation` · `allocator` (the public handle) · `growable`.
+//! `address_calls` (what no move may meet), `streams` (who they are) · `executor` (carries plans
+//! out, and joins names of the heap with handles of the driver) · `backend` (who decides, behind
+//! its lock) · `engine` (streams, waiting, trimming, the way of a miss) · `allocation` ·
+//! `allocator` (the public handle) · `growable`.
 #![forbid(unsafe_code)]
 
+pub mod address_calls;
 mod allocation;
 mod allocator;
 mod backend;

@@ -26,7 +26,7 @@ pub const NOT_INITIALIZED: Status = 3;
 /// `CUDA_ERROR_PEER_ACCESS_UNSUPPORTED`.
 pub(crate) const PEER_ACCESS_UNSUPPORTED: Status = 217;
 /// `CUDA_ERROR_NOT_SUPPORTED`: what a function answers that the driver does not have.
-const NOT_SUPPORTED: Status = 801;
+pub(crate) const NOT_SUPPORTED: Status = 801;
 
 /// A context, stream, event, pool or graph: it points to something of the driver's.
 pub type Handle = *mut c_void;
@@ -36,9 +36,9 @@ pub type Place = *mut c_void;
 /// The name by which every user of CUDA loads the driver.
 pub const LIBRARY: &str = "libcuda.so.1";
 
-/// Where the library has a symbol, whose name ends in a zero.
+/// Where the library has a symbol. A name that ends in a zero is not copied.
 #[inline(never)]
-fn address(library: &Library, name: &str) -> Option<*const ()> {
+pub(crate) fn address(library: &Library, name: &str) -> Option<*const ()> {
     // SAFETY: only the address is looked at.
     unsafe { library.get::<*const ()>(name) }.ok().map(|found| *found)
 }

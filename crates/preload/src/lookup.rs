@@ -243,12 +243,11 @@ fn find_addresses(driver: &Driver) -> FxHashMap<usize, *const ()> {
 fn by_proc_address(driver: &Driver, name: &str) -> Option<*mut c_void> {
     /// `CU_GET_PROC_ADDRESS_LEGACY_STREAM` and `CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM`.
     const FLAGS: [u64; 2] = [1, 2];
-    let (name, flags) = match name.strip_suffix("_ptsz") {
-        Some(name) => (name, FLAGS[1]),
-        None => (name, FLAGS[0]),
-    };
+    let own = name.strip_suffix("_ptsz").or_else(|| name.strip_suffix("_ptds"));
+    let (name, flags) = own.map_or((name, FLAGS[0]), |name| (name, FLAGS[1]));
     let version = match SINCE.iter().find(|since| since.0 == name) {
         Some(&(_, version)) => version,
+        None if name.starts_with("cuMem") && name.ends_with("_v2") => 3_020,
         // Its name has come to stand for a later one, and nobody is given it.
         None if ours(&format!("{name}_v2")).is_some() => return None,
         None => 12_000,
@@ -263,15 +262,10 @@ fn by_proc_address(driver: &Driver, name: &str) -> Option<*mut c_void> {
 }
 
 /// Functions whose name stands for several versions, and the first CUDA in which it stands for
-/// this one (`cudaTypedefs.h`). All others are there in CUDA 12.0, by their own names.
-const SINCE: [(&str, c_int); 30] = [
-    ("cuMemAlloc_v2", 3_020),
-    ("cuMemAllocPitch_v2", 3_020),
-    ("cuMemAllocHost_v2", 3_020),
+/// this one (`cudaTypedefs.h`). Second versions of what is done with memory are there from CUDA
+/// 3.2 on; all others are there in CUDA 12.0, by their own names.
+const SINCE: [(&str, c_int); 28] = [
     ("cuMemHostRegister_v2", 6_050),
-    ("cuMemFree_v2", 3_020),
-    ("cuMemGetInfo_v2", 3_020),
-    ("cuMemGetAddressRange_v2", 3_020),
     ("cuIpcOpenMemHandle_v2", 11_000),
     ("cuCtxCreate_v2", 3_020),
     ("cuCtxCreate_v3", 11_040),
@@ -295,6 +289,10 @@ const SINCE: [(&str, c_int); 30] = [
     ("cuGetProcAddress", 11_030),
     ("cuGetProcAddress_v2", 12_000),
     ("cuMemSetMemPool", 13_000),
+    ("cuMemcpyBatchAsync", 12_080),
+    ("cuMemcpyBatchAsync_v2", 13_000),
+    ("cuMemcpy3DBatchAsync", 12_080),
+    ("cuMemcpy3DBatchAsync_v2", 13_000),
 ];
 
 /// Puts ours instead of what the driver has found.

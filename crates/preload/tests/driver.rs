@@ -26,6 +26,9 @@ const ROOMY: &str = "memory:80GiB,oracle:true,event_latency_us:1000";
 /// 1,000 streams and threads: neither the oracle nor bytes.
 const CHURN: &str = "memory:80GiB";
 
+/// Two that reach each other, with bytes: a write that goes nowhere is refused.
+const PEERS: &str = "devices:2,memory:1GiB,backing:true,strict:true";
+
 fn passes_preloaded(name: &str, conf: &str) {
     for way in ["-DWAY=0", "-DWAY=1", "-DWAY=2"] {
         let source = format!("driver/{name}");
@@ -63,6 +66,7 @@ programs! {
     b08_a_block_freed_in_another_context_is_waited_for: "b08_other_context.c" on ONE;
     i14_what_is_told_of_mappings_may_free_and_begins_no_capture: "i14_told_of_mappings.c" on ONE;
     i14_a_provider_may_use_what_the_driver_has: "i14_provider.c" on TIGHT;
+    memory_moves_while_another_thread_or_device_writes_to_it: "moves_beside_writes.c" on PEERS;
     after_a_reset_nothing_old_is_given_out: "reset.c" on ONE;
     b55_b56_p6_exit_and_forked_children_are_quiet: "b55_exit.c" on ONE;
     look_ups_find_ours_where_the_drivers_would_be: "lookup.c" on ONE;

@@ -21,7 +21,9 @@ const BYTES_MAX: u64 = 1_210_000;
 /// Names of CUDA's that are noted or passed on, and not worth a row in the document; and those that
 /// it tells of by what they do: they are tried again after Drystone released unused memory. And
 /// variants of what it tells of libraries.
-const NOT_TOLD: [&str; 15] = [
+const NOT_TOLD: [&str; 17] = [
+    "cuMemcpy",
+    "cuMemset",
     "ibv_",
     "cuFileBuf",
     "cuFileDriverClose",

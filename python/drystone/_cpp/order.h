@@ -142,8 +142,9 @@ class EventTracer : public c10::impl::PyInterpreterVTable {
 };
 
 // Becomes the tracer, if there is none and this PyTorch's is known. Lives as long as the process.
+// Where Drystone sees the process's copies, too, live memory may move from then on.
 template <class Tracer = EventTracer>
-inline void trace_events() {
+inline void trace_events(bool sees_copies) {
   using c10::impl::GPUTrace;
   if constexpr (!std::is_abstract_v<Tracer>) {
     if (GPUTrace::get_trace() == nullptr) {
@@ -151,8 +152,10 @@ inline void trace_events() {
       GPUTrace::gpuTraceState.store(
           new c10::impl::PyInterpreter(new Tracer()), std::memory_order_release);
       GPUTrace::haveState = true;
-      // None was there before: CUDA was not in use.
-      (void)drystone_know_all_streams();
+      // No stream was there before: CUDA was not in use.
+      if (sees_copies) {
+        (void)drystone_know_all_streams();
+      }
     }
   }
 }

@@ -6,6 +6,8 @@ use drystone_core::Captured;
 use drystone_driver::Stream;
 
 use super::Allocator;
+#[cfg(doc)]
+use crate::address_calls;
 use crate::engine::compact::Compacted;
 use crate::error::TrimError;
 use crate::out_of_memory::Stays;
@@ -14,8 +16,10 @@ use crate::streams::OtherStreams;
 impl Allocator {
     /// Says that every stream on which work may use this memory, in this process and on whichever
     /// device, is one that was added and is retired before it is destroyed, or is told of by
-    /// `others` whenever that is asked, with this device's ordinal; and that nobody outside has the
-    /// memory, but by `export` or where it is pinned.
+    /// `others` whenever that is asked, with this device's ordinal; that other threads make calls
+    /// of the driver that take its addresses (copies, memsets, questions) by
+    /// [`address_calls::run`] alone; and that nobody outside has the memory, but by `export` or
+    /// where it is pinned.
     ///
     /// From then on live memory may get other physical memory behind its addresses: where a request
     /// would be refused though what is unused is enough for it, and by [`trim`](Self::trim). All

@@ -2,7 +2,8 @@
 //! own where the new memory is written before anybody sees it.
 //!
 //! Invariants: streams that are held are let go when the plan is over, whatever became of it, and
-//! not before what was done is undone. No stream is added, retired or asked meanwhile. What is
+//! not before what was done is undone. No stream is added, retired or asked meanwhile, and no call
+//! is under way that takes an address. What is
 //! mapped at addresses of this module's own is unmapped there after the plan, or, where the driver
 //! refuses, before memory is released next.
 
@@ -13,6 +14,7 @@ use drystone_driver::{Call, Driver, DriverError, ErrorCode, Handle, Hold, Stream
 use parking_lot::{Mutex, MutexGuard};
 
 use super::handles::Handles;
+use crate::address_calls::Stopped;
 use crate::streams::{Streams, Table};
 
 /// How often it is tried to map memory again where it was.
@@ -67,7 +69,7 @@ pub(super) struct Now<'a> {
     bytes: u64,
     /// Handles that are mapped there, one behind the other, with their sizes.
     staged: Vec<(GranuleId, u64)>,
-    held: Option<(Hold, MutexGuard<'a, Table>)>,
+    held: Option<(Hold, MutexGuard<'a, Table>, Stopped)>,
     /// Copies were begun and not waited for.
     is_copying: bool,
 }
@@ -117,8 +119,11 @@ impl Moving<'_> {
         if self.is_vetoed.load(Ordering::Relaxed) {
             return Err(DriverError::new(Call::Hold, ErrorCode::InCallback));
         }
+        // Before the tables: a call may wait for these.
+        let busy = || DriverError::new(Call::Hold, ErrorCode::NotReady);
+        let stopped = Stopped::new().ok_or_else(busy)?;
         let is_created = |stream: &Stream| !stream.is_default() && *stream != Stream::PER_THREAD;
-        let mut held = Err(DriverError::new(Call::Hold, ErrorCode::NotReady));
+        let mut held = Err(busy());
         // The table after those of other devices, which wait for each other before that alone.
         self.streams.with_others(&mut |mut streams| {
             let table = self.streams.lock();
@@ -128,7 +133,8 @@ impl Moving<'_> {
             streams.dedup();
             held = self.driver.hold(&streams).map(|hold| (hold, table));
         });
-        self.now.held = Some(held?);
+        let (hold, table) = held?;
+        self.now.held = Some((hold, table, stopped));
         Ok(())
     }
 
@@ -146,7 +152,7 @@ impl Moving<'_> {
     }
 
     fn let_go(&mut self) {
-        if let Some((hold, _table)) = self.now.held.take() {
+        if let Some((hold, _table, _stopped)) = self.now.held.take() {
             self.driver.let_go(hold);
         }
     }

@@ -1,5 +1,6 @@
 //! Memory: taken and given back in stream order and at once, and how much there is.
 
+use drystone::address_calls;
 use drystone_process::barrier::barrier;
 use drystone_process::report::note;
 use drystone_process::{self as process, registry};
@@ -99,7 +100,7 @@ hooks! {
         start: *mut u64, bytes: *mut usize, address: u64
     ) in both |_, drivers| {
         let is_in_parts = !driver::is_serving() && !driver::hands_on() && note_asked(address);
-        let status = drivers();
+        let status = address_calls::run(drivers);
         if status == SUCCESS
             && driver::is_serving()
             && let Some((_, of, size)) = barrier(None, || block_around(address))

@@ -4,6 +4,7 @@
 //! Invariants: each answers as the driver does wherever it does not serve; none calls anything but
 //! `driver`'s functions; no panic leaves one (P5). While the process holds no driver each refuses.
 
+mod address;
 mod context;
 mod event;
 mod ipc;
@@ -18,6 +19,6 @@ use crate::hook::Hook;
 /// Every function of ours.
 pub fn all() -> impl Iterator<Item = &'static Hook> {
     let memory = [memory::HOOKS, pointer::HOOKS, ipc::HOOKS, pool::HOOKS, refused::HOOKS];
-    let order = [context::HOOKS, event::HOOKS, stream::HOOKS];
-    memory.into_iter().chain(order).flatten()
+    let others = [address::HOOKS, context::HOOKS, event::HOOKS, stream::HOOKS];
+    memory.into_iter().chain(others).flatten()
 }

@@ -6,6 +6,7 @@
 
 use std::ffi::{c_int, c_uint};
 
+use drystone::address_calls;
 use drystone_process::barrier::barrier;
 use drystone_process::device::Device;
 
@@ -75,7 +76,7 @@ hooks! {
     fn cuPointerGetAttribute(
         to: Place, attribute: c_int, address: u64
     ) in both |driver, drivers| {
-        let status = drivers();
+        let status = address_calls::run(drivers);
         if status == SUCCESS
             && differs(attribute)
             && let Some(around) = barrier(None, || range_around(address))
@@ -89,7 +90,7 @@ hooks! {
     fn cuPointerGetAttributes(
         count: c_uint, attributes: *const c_int, places: *const Place, address: u64
     ) in both |driver, drivers| {
-        let status = drivers();
+        let status = address_calls::run(drivers);
         if status != SUCCESS || attributes.is_null() || places.is_null() {
             return status;
         }
