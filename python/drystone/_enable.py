@@ -69,7 +69,9 @@ def enable(
     shim = None if route == "plugin" else _compiled(torch, is_needed=route == "compiled")
     if shim is not None:
         from . import _native
-        _native.install(shim, float(fraction or 1), _libraries.sees_copies())
+        _native.install(shim, float(fraction or 1))
+        if _libraries.sees_all():
+            _library.library().drystone_know_all_streams()
         is_enabled = True
     else:
         _library.bind_to_torch()

@@ -85,9 +85,9 @@ def are_covered() -> bool:
     return _is_covering or _library.preloaded() is not None
 
 
-def sees_copies() -> bool:
-    """Whether every copy of this process comes by Drystone's library, which live memory that moves
-    must not meet."""
+def sees_all() -> bool:
+    """Whether Drystone's library sees every stream of this process, and every copy: live memory
+    that moves must meet none."""
     return _library.preloaded() is not None or _is_covering and not _too_early
 
 

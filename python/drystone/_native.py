@@ -36,12 +36,12 @@ MAIN = "drystone_torch.cpp"
 LINKED = ("libc10.so", "libc10_cuda.so")
 
 
-def install(native: ctypes.CDLL, fraction: float, sees_copies: bool) -> None:
+def install(native: ctypes.CDLL, fraction: float) -> None:
     """Makes Drystone PyTorch's allocator, at both places where PyTorch keeps it. The fraction is
     what each device's memory is limited to already."""
     native.drystone_native_install.restype = ctypes.c_char_p
-    native.drystone_native_install.argtypes = [ctypes.c_double, ctypes.c_int]
-    reason = native.drystone_native_install(fraction, sees_copies)
+    native.drystone_native_install.argtypes = [ctypes.c_double]
+    reason = native.drystone_native_install(fraction)
     if reason is not None:
         raise DrystoneError(
             f"PyTorch keeps the allocator it has ({reason.decode()}): call drystone.enable() right "

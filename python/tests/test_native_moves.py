@@ -1,5 +1,6 @@
 """Live memory that moves together behind its addresses, with the compiled route."""
 
+import ctypes
 import gc
 import threading
 import time
@@ -54,6 +55,23 @@ class Moves(OnDevice):
         large = torch.empty(rest, dtype=torch.uint8, device="cuda")
         self.check(kept, addresses)
         del large
+
+    def test_beside_a_stream_that_is_not_pytorchs(self):
+        made = ctypes.c_void_p()
+        non_blocking = 1
+        driver = ctypes.CDLL("libcuda.so.1")
+        self.assertEqual(driver.cuStreamCreate(ctypes.byref(made), non_blocking), 0)
+        stream = torch.cuda.ExternalStream(made.value)
+        with torch.cuda.stream(stream):
+            own = torch.empty(MIB, dtype=torch.uint8, device="cuda")
+        kept = self.sparse()
+        kept[0].record_stream(stream)
+        addresses = [tensor.data_ptr() for tensor in kept]
+        rest = torch.cuda.mem_get_info()[1] - sum(14 * MIB for _ in kept) - 20 * MIB
+        large = torch.empty(rest, dtype=torch.uint8, device="cuda")
+        self.check(kept, addresses)
+        del kept, large, own
+        self.assertEqual(driver.cuStreamDestroy_v2(made), 0)
 
     @unittest.skipIf(torch.cuda.device_count() < 2, "needs two devices")
     def test_another_device_copies_to_it_meanwhile(self):

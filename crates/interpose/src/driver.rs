@@ -9,6 +9,7 @@ use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
+use drystone_process::registry;
 use libloading::os::unix::{Library, RTLD_LAZY};
 
 use crate::ipc::token::Token;
@@ -210,9 +211,10 @@ thread_local! {
 }
 
 /// From now on Drystone serves, in this process, for good: as soon as the program has loaded the
-/// driver.
+/// driver. Every stream is seen to come and go.
 pub fn serve() {
     MODE.fetch_max(SERVES, Ordering::AcqRel);
+    registry::know_all_streams();
 }
 
 /// From now on Drystone gives back what it holds unused where the driver refuses memory to whoever

@@ -8,8 +8,8 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Once};
 
-use drystone::Options;
 use drystone::driver::{Driver, Stream};
+use drystone::{Options, seen};
 use parking_lot::Mutex;
 
 use crate::device::Device;
@@ -58,14 +58,19 @@ pub fn know_all_streams() {
     in_use().for_each(|device| device.allocator.know_all_streams(others));
 }
 
-/// Tells of the streams that were created, and of those that other devices know: each can copy from
-/// and to the memory of each. Not where somebody registers memory by its address.
+/// Tells of the streams that were seen or said to be created, and of those that other devices know:
+/// each can copy from and to the memory of each. Not where somebody registers memory by its
+/// address.
 fn others(ordinal: u32, run: &mut dyn FnMut(Vec<Stream>)) {
-    if !registering::is_loaded() {
+    if registering::is_loaded() {
+        return;
+    }
+    seen::others(&mut |mut streams| {
         // One thread at a time has what several devices know.
         let created = created_streams::lock();
-        add_known(0, ordinal, created.clone(), run);
-    }
+        streams.extend_from_slice(&created);
+        add_known(0, ordinal, streams, run);
+    });
 }
 
 /// Adds what each device from one on knows, but for one, and calls back with all.

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use drystone::driver::Stream;
-use drystone::{StreamEnd, StreamId};
+use drystone::{StreamEnd, StreamId, seen};
 use parking_lot::Mutex;
 
 use crate::created_streams;
@@ -33,7 +33,8 @@ pub fn all_stay() {
 #[cold]
 fn end_of(device: u32, handle: u64) -> StreamEnd {
     let stays = STREAMS_STAY.load(Ordering::Relaxed);
-    if stays || created_streams::lock().contains(&Stream(handle)) {
+    let stream = Stream(handle);
+    if stays || seen::is_seen(stream) || created_streams::lock().contains(&stream) {
         return StreamEnd::Told;
     }
     // Asked without the lock.

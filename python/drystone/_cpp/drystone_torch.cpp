@@ -12,10 +12,8 @@
 
 extern "C" {
 
-// Null, or why nothing was changed. Valid for ever. The fraction is what devices are limited to;
-// `sees_copies` says that Drystone's library stands before the driver for every copy.
-__attribute__((visibility("default"))) const char* drystone_native_install(
-    double fraction, int sees_copies) {
+// Null, or why nothing was changed. Valid for ever. The fraction is what devices are limited to.
+__attribute__((visibility("default"))) const char* drystone_native_install(double fraction) {
   auto& current = drystone::caching::allocator;
   if (current.load() != nullptr && current.load()->initialized()) {
     return "CUDA is in use already";
@@ -25,7 +23,7 @@ __attribute__((visibility("default"))) const char* drystone_native_install(
   current.store(&own);
   // Before those of PyTorch, of any priority.
   c10::SetAllocator(c10::DeviceType::CUDA, &own, UINT8_MAX);
-  drystone::trace_events(sees_copies != 0);
+  drystone::trace_events();
   return nullptr;
 }
 

@@ -63,10 +63,7 @@ class EventTracer : public c10::impl::PyInterpreterVTable {
   }
   void trace_gpu_memory_allocation(c10::DeviceType, uintptr_t) const {}
   void trace_gpu_memory_deallocation(c10::DeviceType, uintptr_t) const {}
-  // PyTorch's streams live as long as the process, used or not.
-  void trace_gpu_stream_creation(c10::DeviceType, uintptr_t stream) const {
-    (void)drystone_stream_created(current_device(), pointer(stream));
-  }
+  void trace_gpu_stream_creation(c10::DeviceType, uintptr_t) const {}
   void trace_gpu_stream_synchronization(c10::DeviceType, uintptr_t) const {}
   void trace_gpu_event_synchronization(c10::DeviceType, uintptr_t) const {}
 
@@ -142,9 +139,8 @@ class EventTracer : public c10::impl::PyInterpreterVTable {
 };
 
 // Becomes the tracer, if there is none and this PyTorch's is known. Lives as long as the process.
-// Where Drystone sees the process's copies, too, live memory may move from then on.
 template <class Tracer = EventTracer>
-inline void trace_events(bool sees_copies) {
+inline void trace_events() {
   using c10::impl::GPUTrace;
   if constexpr (!std::is_abstract_v<Tracer>) {
     if (GPUTrace::get_trace() == nullptr) {
@@ -152,10 +148,6 @@ inline void trace_events(bool sees_copies) {
       GPUTrace::gpuTraceState.store(
           new c10::impl::PyInterpreter(new Tracer()), std::memory_order_release);
       GPUTrace::haveState = true;
-      // No stream was there before: CUDA was not in use.
-      if (sees_copies) {
-        (void)drystone_know_all_streams();
-      }
     }
   }
 }

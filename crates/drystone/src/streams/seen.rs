@@ -90,7 +90,7 @@ pub fn may_miss_some() {
 /// Calls back with the streams that were seen, of all devices: each can copy from and to the memory
 /// of each. None of them is destroyed meanwhile. Not where there may be others
 /// ([`OtherStreams`](super::OtherStreams)).
-pub fn others(_ordinal: u32, run: &mut dyn FnMut(Vec<Stream>)) {
+pub fn others(run: &mut dyn FnMut(Vec<Stream>)) {
     // Held: who destroys one says so first.
     let seen = SEEN.read();
     if !MISSES_SOME.load(Ordering::Relaxed) {

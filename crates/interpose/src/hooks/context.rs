@@ -28,7 +28,10 @@ fn made(status: Status) -> Status {
 /// The device of a primary context was reset.
 fn reset(status: Status, ordinal: c_int) -> Status {
     if status == SUCCESS && !driver::is_serving() {
-        barrier((), || captures::forget_device(ordinal));
+        barrier((), || {
+            seen::forget_device(ordinal.cast_unsigned());
+            captures::forget_device(ordinal);
+        });
     } else if status == SUCCESS && process::check().is_ok() {
         barrier((), || {
             // By its books, which go next.
@@ -55,19 +58,19 @@ hooks! {
     fn cuCtxPopCurrent_v2(to: *mut Handle) |_, drivers| { changed(drivers()) }
     fn cuCtxCreate(
         to: *mut Handle, flags: c_uint, of: c_int
-    ) takes Wanted::untold_of(of), |_, drivers| { made(drivers()) }
+    ) takes Wanted::untold_of(of), in both |_, drivers| { made(drivers()) }
     fn cuCtxCreate_v2(
         to: *mut Handle, flags: c_uint, of: c_int
-    ) takes Wanted::untold_of(of), |_, drivers| { made(drivers()) }
+    ) takes Wanted::untold_of(of), in both |_, drivers| { made(drivers()) }
     fn cuCtxCreate_v3(
         to: *mut Handle, affinities: Place, count: c_int, flags: c_uint, of: c_int
-    ) takes Wanted::untold_of(of), |_, drivers| { made(drivers()) }
+    ) takes Wanted::untold_of(of), in both |_, drivers| { made(drivers()) }
     fn cuCtxCreate_v4(
         to: *mut Handle, how: Place, flags: c_uint, of: c_int
-    ) takes Wanted::untold_of(of), |_, drivers| { made(drivers()) }
+    ) takes Wanted::untold_of(of), in both |_, drivers| { made(drivers()) }
     fn cuGreenCtxCreate(
         to: *mut Handle, of: Handle, device: c_int, flags: c_uint
-    ) takes Wanted::untold_of(device), |_, drivers| { made(drivers()) }
+    ) takes Wanted::untold_of(device), in both |_, drivers| { made(drivers()) }
     fn cuCtxDestroy(context: Handle) |_, drivers| { changed(drivers()) }
     fn cuCtxDestroy_v2(context: Handle) |_, drivers| { changed(drivers()) }
     fn cuDevicePrimaryCtxReset(of: c_int) in both |_, drivers| { reset(drivers(), of) }

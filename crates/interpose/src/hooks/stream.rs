@@ -34,9 +34,7 @@ fn destroy(driver: &Driver, stream: Handle, drivers: impl Fn() -> Status) -> Sta
     }
     let first = captures::is_captured(driver, stream).then(&drivers);
     if first.is_none_or(|status| status == SUCCESS) {
-        if driver::is_serving() {
-            barrier((), || streams::retire(stream));
-        }
+        barrier((), || streams::retire(stream));
         ended(stream);
     }
     first.unwrap_or_else(drivers)
@@ -120,11 +118,11 @@ fn ended(stream: Handle) {
 hooks! {
     fn cuStreamCreate(
         to: *mut Handle, flags: c_uint
-    ) takes Wanted::UNTOLD, |_, drivers| { created(drivers(), to) }
+    ) takes Wanted::UNTOLD, in both |_, drivers| { created(drivers(), to) }
 
     fn cuStreamCreateWithPriority(
         to: *mut Handle, flags: c_uint, priority: c_int
-    ) takes Wanted::UNTOLD, |_, drivers| { created(drivers(), to) }
+    ) takes Wanted::UNTOLD, in both |_, drivers| { created(drivers(), to) }
 
     fn cuStreamDestroy(stream: Handle) in both |driver, drivers| {
         destroy(driver, stream, drivers)
