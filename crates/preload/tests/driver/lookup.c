@@ -51,7 +51,10 @@ int main(void) {
     CHECK(library_of(by_proc("cuCtxSynchronize", 13000, 0)) == ours);
     CHECK(library_of(by_proc("cuEventQuery", 12000, 0)) == drivers);
     CHECK(library_of(by_proc("cuCtxCreate", 13000, 0)) == ours);
-    CHECK(library_of(by_proc("cuMemcpyDtoH", 12000, 0)) == drivers);
+    CHECK(by_proc("cuMemcpyDtoH", 12000, 0) == dlsym(driver, "cuMemcpyDtoH_v2"));
+    CHECK(by_proc("cuMemcpyDtoH", 12000, 2) == dlsym(driver, "cuMemcpyDtoH_v2_ptds"));
+    CHECK(by_proc("cuMemsetD8Async", 12000, 2) == dlsym(driver, "cuMemsetD8Async_ptsz"));
+    CHECK(library_of(by_proc("cuMemcpyDtoH", 12000, 2)) == ours);
     CHECK(by_proc("cuNothing", 12000, 0) == NULL);
 
     /* Another driver has functions of its own, whose memory is nothing to the first. */
