@@ -4,9 +4,10 @@
 
 A stream is held by one batch of two memory operations: it writes that it has arrived, and waits for
 a word. Prints a row for each kind of stream that is held so; for what mapping calls take meanwhile,
-alone and while another thread has filled a held stream's queue; and for memory that moves under
-streams, a graph and a thread that launches all the time, with how many words were wrong. A thread
-lets everything go after a second: what took so long waits for what is held, and no move would work.
+alone and while another thread has filled a held stream's queue; for memory that moves under
+streams, a graph and a thread that launches all the time, with how many words were wrong; and for
+what calls say of an address behind which there is nothing. A thread lets everything go after a
+second: what took so long waits for what is held, and no move would work.
 """
 
 from __future__ import annotations
@@ -231,6 +232,20 @@ def moves(cuda: Cuda, gate: Gate, count: int, streams: list[ctypes.c_void_p],
     return not said and found == 0 and moved > 0
 
 
+def behind_nothing(cuda: Cuda, stream: ctypes.c_void_p) -> None:
+    """What calls say of an address while there is nothing behind it. The last of all: what the
+    driver takes for good ends the context."""
+    at, value = Address(cuda.reserve(SIZE)), ctypes.c_int(0)
+    calls = {
+        "question": ("cuPointerGetAttribute", ctypes.byref(value), 9, at),
+        "copy": ("cuMemcpyHtoDAsync_v2", at, ctypes.byref(value), ctypes.c_size_t(4), stream),
+        "memset": ("cuMemsetD8Async", at, 0, ctypes.c_size_t(4), stream),
+    }
+    tell({"behind nothing": "error by call",
+          **{name: cuda.code(function, *arguments)
+             for name, (function, *arguments) in calls.items()}})
+
+
 def main() -> int:
     sys.setswitchinterval(1e-5)
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 200
@@ -245,6 +260,7 @@ def main() -> int:
     works = mapping(cuda, gate, [LEGACY, *streams], copies, streams[0]) and works
     if works:
         works = moves(cuda, gate, count, streams, copies)
+    behind_nothing(cuda, streams[0])
     return 0 if works else 1
 
 
