@@ -1,5 +1,5 @@
 //! [`Holding`]: streams stand still while memory is mapped, and copies pass by them: those of every
-//! device that was opened, since each may use the memory of each.
+//! device in use, since each may use the memory of each.
 //!
 //! Invariant: one hold at a time in the process, since two would wait for each other, and the end
 //! of one ends those of its device before it, too. While one lasts, nothing is created or

@@ -75,11 +75,12 @@ impl Primary {
         Ok(primary)
     }
 
-    /// Those of all devices that were opened and are still there.
+    /// Those of all devices that are in use, whoever uses them.
     pub(crate) fn all(cuda: &Cuda) -> Vec<&'static Self> {
-        let mut all = PRIMARIES.lock().clone();
-        all.retain(|one| one.check(cuda).is_ok());
-        all
+        let has_one =
+            |ordinal| cuda.device(ordinal).and_then(|device| cuda.has_primary_context(device));
+        let in_use = (0..cuda.device_count().unwrap_or(0)).filter(|&at| has_one(at) == Ok(true));
+        in_use.filter_map(|ordinal| Self::of(cuda, ordinal).ok()).collect()
     }
 
     /// Refuses every call once the device was found reset.

@@ -3,7 +3,6 @@
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use drystone::seen;
 use drystone_process::device::Device;
 use drystone_process::registry;
 use drystone_process::report::report;
@@ -33,8 +32,6 @@ pub(crate) fn open(ordinal: c_int) -> Option<&'static Device> {
         Ok(device) => Some(device),
         Err(failure) => {
             let before = REFUSED.fetch_or(bit(ordinal), Ordering::Relaxed);
-            // The driver's memory there is used on its default stream, of which nobody tells.
-            seen::may_miss_some();
             if before & bit(ordinal) == 0 {
                 report(&format!("device {ordinal} is left to the driver"), &failure);
             }

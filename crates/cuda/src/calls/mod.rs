@@ -149,14 +149,19 @@ impl Cuda {
         Ok(Context(context.expose_provenance()))
     }
 
-    /// The driver's id of a device's primary context, which no other ever has; `None` if there is
-    /// none at the moment. Asks of no context from before.
-    pub(crate) fn primary_context_id(&self, device: DeviceId) -> Result<Option<u64>, Failure> {
+    /// Whether a device has a primary context at the moment.
+    pub(crate) fn has_primary_context(&self, device: DeviceId) -> Result<bool, Failure> {
         let (mut flags, mut is_active) = (0, 0);
         let state = self.table.cuDevicePrimaryCtxGetState;
         // SAFETY: writes two numbers.
         self.check(unsafe { state(device.0, &raw mut flags, &raw mut is_active) })?;
-        if is_active == 0 {
+        Ok(is_active != 0)
+    }
+
+    /// The driver's id of a device's primary context, which no other ever has; `None` if there is
+    /// none at the moment. Asks of no context from before.
+    pub(crate) fn primary_context_id(&self, device: DeviceId) -> Result<Option<u64>, Failure> {
+        if !self.has_primary_context(device)? {
             return Ok(None);
         }
         let context = self.retain_primary_context(device)?;

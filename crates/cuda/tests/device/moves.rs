@@ -250,6 +250,19 @@ fn other_devices_are_waited_for_before_streams_are_held() {
     });
 }
 
+/// Work on a device that Drystone does not serve may use the memory of one that it does.
+#[test]
+fn a_device_that_is_in_use_is_held_though_nobody_opened_it() {
+    crate::scenario!(2, "", || {
+        let device = open_current();
+        device.let_go(device.hold(&[]).unwrap());
+        raw::set_current(raw::primary(1));
+        if keep_busy(1, Stream::DEFAULT, 200_000_000) {
+            assert_eq!(device.hold(&[]).unwrap_err().code, ErrorCode::NotReady);
+        }
+    });
+}
+
 /// Where one device cannot do it, no device moves what that one may use.
 #[test]
 fn no_stream_is_held_where_another_device_cannot_hold_its_own() {
