@@ -105,7 +105,7 @@ class Verdict(unittest.TestCase):
             ("train-compiled", "DID NOT HOLD", "the losses differ"),
             ("probe", "NOT ASKED", "no driver"),
             ("growth", "NOT REACHED", "cut off after 1 s"),
-            ("leaving", "NOT REACHED", ""),
+            ("limits", "NOT REACHED", ""),
         ]:
             self.assertEqual(found[name][0], title, name)
             self.assertIn(part, found[name][1])

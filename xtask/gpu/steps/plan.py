@@ -117,13 +117,9 @@ GROUPS: dict[str, list[Step]] = {
         Step("engine", "An engine on cudarc runs by itself.", ["/usr/bin/env", *ENGINE], 5, 60),
         Step("engine-preload", "The same engine runs with the library preloaded.",
              ["/usr/bin/env", PRELOAD, *ENGINE], 5, 60),
-        script("processes", "Mapping calls of several processes have prices.", 15, 60,
-               "access p50"),
         Step("device", "The driver's crate does on this device what it does on the simulated one.",
              ["bin/device", "--test-threads=1"], 60, 240),
         script("limits", "The device's limits are known.", 60, 180, "limit", "reached"),
-        script("leaving", "It is known how long a process with many mappings takes to end.", 30, 90,
-               "s to end"),
     ],
 }
 STEPS = [step for steps in GROUPS.values() for step in steps]

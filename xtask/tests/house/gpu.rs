@@ -9,7 +9,7 @@ use drystone_sim::{Legality, Measured, Rule, SimConfig};
 
 use super::said;
 
-const STEPS: &str = "probe holds aliases growth ranges captures latency bandwidth processes limits";
+const STEPS: &str = "probe holds aliases growth ranges captures latency bandwidth limits";
 
 #[test]
 fn measurements_run_from_start_to_end_on_the_simulated_device() {
