@@ -2,9 +2,6 @@
 
 import gc
 import os
-import re
-import subprocess
-import sys
 import unittest
 
 import torch
@@ -310,28 +307,11 @@ class Training(OnDevice):
                 self.assertEqual(simulated.counted(names[1]) - plans, expected)
 
 
-class Rows(torch.utils.data.Dataset):
-    def __len__(self):
-        return 32
-
-    def __getitem__(self, at):
-        return torch.full((4,), at)
-
-
 def use_the_device(_):
     return torch.ones(4, device="cuda").cpu().sum().item()
 
 
 class Processes(OnDevice):
-    def test_workers_load_and_a_thread_pins(self):
-        torch.ones(1, device="cuda")
-        loader = torch.utils.data.DataLoader(Rows(), batch_size=8, num_workers=2, pin_memory=True)
-        seen = []
-        for rows in loader:
-            self.assertTrue(rows.is_pinned())
-            seen += rows.cuda(non_blocking=True)[:, 0].contiguous().cpu().tolist()
-        self.assertEqual(len(seen), 32)
-
     def test_b59_a_forked_child_is_refused_and_the_parent_goes_on(self):
         torch.ones(1, device="cuda")
         reader, writer = os.pipe()
@@ -357,12 +337,3 @@ class Processes(OnDevice):
         with context.Pool(1) as pool:
             self.assertEqual(pool.map(use_the_device, [0]), [0])
         del block
-
-    def test_ranks_of_a_launcher_meet(self):
-        script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "rank.py")
-        run = subprocess.run(
-            [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2",
-             script], capture_output=True, text=True, timeout=120)
-        self.assertEqual(run.returncode, 0, run.stderr)
-        ranks = re.findall(r"rank (\d) of 2: (\d+) reductions", run.stdout)
-        self.assertEqual(sorted(ranks), [("0", "1"), ("1", "1")], run.stdout)
