@@ -74,7 +74,6 @@ pub fn copy(from: &Path, to: &Path) -> Result<()> {
     Ok(sh().copy_file(from, to)?)
 }
 
-/// The files of a folder with an extension.
 pub fn files_of(folder: &Path, extension: &str) -> Result<Vec<PathBuf>> {
     let mut files = sh().read_dir(folder)?;
     files.retain(|file| file.extension().is_some_and(|one| one == extension));

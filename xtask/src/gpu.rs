@@ -93,7 +93,6 @@ pub fn pack(out: Option<PathBuf>) -> Result<PathBuf> {
     Ok(out)
 }
 
-/// Builds a program and returns its path.
 fn build(name: &str, arguments: &str) -> Result<PathBuf> {
     let (arguments, triple) = (arguments.split(' '), triple(ARCH));
     let told = with_tools(cmd!(

@@ -70,7 +70,6 @@ impl TorchVenv {
         python.env("TRITON_LIBCUDA_PATH", libraries)
     }
 
-    /// A command that runs a module of tests in a folder.
     pub fn tests(&self, folder: &str, module: &str) -> Command {
         let mut tests = Command::from(self.python().args(["-m", "unittest", module]));
         tests.current_dir(root().join(folder));

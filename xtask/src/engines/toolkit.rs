@@ -30,7 +30,6 @@ const PLACES: [&str; 4] = ["CUDA_HOME", "CUDA_PATH", "CUDA_ROOT", "CUDA_TOOLKIT_
 /// The workspace of the engines, from the root.
 pub const MANIFEST: &str = "engines/Cargo.toml";
 
-/// Where engines are built.
 pub fn engines_target() -> PathBuf {
     target().join("engines")
 }
@@ -57,7 +56,6 @@ impl Toolkit {
         Ok(Self { folder, simulated })
     }
 
-    /// Builds an engine of a workspace with it.
     pub fn build(&self, engine: &str, manifest: &str, options: &[&str]) -> Result<()> {
         let to = engines_target();
         let cargo = cmd!(
@@ -70,7 +68,6 @@ impl Toolkit {
         Ok(cargo.env("CUDA_COMPUTE_CAP", "90").envs(places).run()?)
     }
 
-    /// Has programs run with it.
     pub fn set_up(&self, programs: Cmd<'static>) -> Result<Cmd<'static>> {
         let paths = env::join_paths([&self.folder.join("lib64"), &self.simulated])?;
         let places = PLACES.map(|place| (place, &self.folder));

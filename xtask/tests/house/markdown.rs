@@ -19,7 +19,6 @@ pub struct Page {
     pub anchors: Vec<String>,
 }
 
-/// Reads a page.
 pub fn read(text: &str) -> Page {
     let mut page = Page::default();
     let (mut begin, mut block, mut is_heading, mut is_code) = (1, String::new(), false, false);

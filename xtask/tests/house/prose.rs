@@ -56,7 +56,6 @@ fn is_for_users(path: &str) -> bool {
     is_use && !path.ends_with(".zh.md")
 }
 
-/// What is counted of a text.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Count {
     sentences: usize,

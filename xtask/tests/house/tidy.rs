@@ -14,7 +14,6 @@ const COLUMNS_MAX: usize = 100;
 const MARKDOWN_COLUMNS_MAX: usize = 120;
 /// Lines of a file. Longer ones are to be cut in two.
 const LINES_MAX: usize = 500;
-/// Lines of a top comment.
 const TOP_COMMENT_LINES_MAX: usize = 15;
 /// Assertions that `core` makes in every build: a heap that broke does not go on.
 const ASSERTIONS_MIN: usize = 100;

@@ -14,7 +14,6 @@ fn device(harsh: Harsh) -> SimDevice {
     SimDevice::new(SimConfig { oracle: true, harsh, ..SimConfig::default() })
 }
 
-/// Handles of what is gone.
 struct Gone {
     stream: Stream,
     event: Event,

@@ -126,7 +126,6 @@ impl fmt::Debug for Text {
     }
 }
 
-/// A buffer for text.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TextBuffer(*mut c_char);

@@ -91,7 +91,6 @@ const OF_COMPUTE: [i32; 4] = [39, 81, 106, 97];
 /// Largest number that is an attribute in CUDA 13.
 const LAST: i32 = 147;
 
-/// An attribute of the device at a place.
 pub(crate) fn attribute(config: &Config, place: usize, number: i32) -> Outcome<i32> {
     INVALID_VALUE.when(!(1..=LAST).contains(&number))?;
     let sim = &config.sim;

@@ -44,12 +44,10 @@ pub(crate) type Lists = &'static [&'static [&'static Function]];
 
 static LISTS: OnceLock<Lists> = OnceLock::new();
 
-/// Says which functions there are.
 pub(crate) fn list(lists: Lists) {
     let _ = LISTS.set(lists);
 }
 
-/// Every exported function.
 pub(crate) fn all() -> impl Iterator<Item = &'static Function> {
     LISTS.get().copied().unwrap_or_default().iter().copied().flatten().copied()
 }

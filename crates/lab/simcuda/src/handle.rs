@@ -42,7 +42,6 @@ impl Handle {
         Raw((self.kind as u64) << 56 | generation << 44 | (self.ordinal as u64) << 36 | self.value)
     }
 
-    /// The handle if it is one of this kind.
     pub(crate) fn decode(raw: Raw, kind: Kind) -> Option<Self> {
         (raw.0 >> 56 == kind as u64).then_some(Self {
             kind,

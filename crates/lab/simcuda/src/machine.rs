@@ -39,7 +39,6 @@ extern "C" fn simcuda_place_attribute(place: i32, number: i32) -> i32 {
     config_at(place, |config| attribute::attribute(config, place, number)).unwrap_or(0)
 }
 
-/// Memory in all.
 #[unsafe(no_mangle)]
 extern "C" fn simcuda_place_bytes(place: i32) -> u64 {
     known(place).map_or(0, |place| config_at(place, |config| config.sim.total_bytes))

@@ -95,7 +95,6 @@ pub(crate) fn config() -> &'static Config {
     settings().as_ref().unwrap_or(&INITIAL)
 }
 
-/// How many devices are visible.
 pub(crate) fn device_count() -> usize {
     DEVICES.len()
 }

@@ -61,7 +61,6 @@ pub(crate) fn engine(bytes: u64) {
     ENGINE_BYTES.fetch_max(bytes, Ordering::Relaxed);
 }
 
-/// A JSON text.
 fn quoted(text: &str) -> String {
     let mut quoted = String::from("\"");
     for letter in text.chars() {
@@ -149,7 +148,6 @@ fn functions() -> String {
     rows.collect::<Vec<_>>().join(",\n    ")
 }
 
-/// All of it.
 pub(crate) fn json() -> String {
     let counted = COUNTED.lock();
     let counted = counted.iter().map(|(name, count)| format!("{}: {count}", quoted(name)));

@@ -112,7 +112,6 @@ exports! {
         ordinal.tell(told)
     }
 
-    /// Tells how many devices there are.
     fn cudaGetDeviceCount(ordinals: Out<c_int>) {
         let known = count();
         ordinals.tell(known.unwrap_or(0))?;

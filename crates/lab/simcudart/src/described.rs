@@ -29,7 +29,6 @@ pub fn ask() {
     });
 }
 
-/// What is known of a device, if there is one.
 pub fn find(device: c_int) -> Option<&'static Described> {
     DEVICES.get()?.get(usize::try_from(device).ok()?)
 }

@@ -94,7 +94,6 @@ exports! {
         done(unsafe { driver::cuCtxEnablePeerAccess(context, flags) })
     }
 
-    /// Takes the access back.
     fn cudaDeviceDisablePeerAccess(peer: c_int) {
         let context = context_of(peer)?;
         // SAFETY: the context is alive: it is held until the device is reset.

@@ -62,7 +62,6 @@ impl<T> Out<T> {
 pub struct Location {
     /// 1: a device.
     pub kind: c_int,
-    /// Its ordinal.
     pub ordinal: c_int,
 }
 

@@ -11,7 +11,6 @@ use crate::export::{adapt, exports};
 const PER_THREAD_DEFAULT_STREAM: c_ulonglong = 2;
 
 exports! {
-    /// Finds a function of the driver by its name, as of a version of CUDA.
     fn cudaGetDriverEntryPointByVersion(
         name: *const c_char, function: Out<*mut c_void>, version: c_uint, flags: c_ulonglong,
         found: Out<c_int>

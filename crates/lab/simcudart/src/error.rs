@@ -56,7 +56,6 @@ pub extern "C" fn cudaGetLastError() -> Status {
     last
 }
 
-/// Tells the last error of this thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn cudaPeekAtLastError() -> Status {
     LAST.get()

@@ -51,7 +51,6 @@ thread_local! {
     static CONFIGURATIONS: RefCell<Vec<Configuration>> = const { RefCell::new(Vec::new()) };
 }
 
-/// What is known of a kernel.
 #[derive(Clone)]
 struct Kernel {
     /// Its name, as an address: the names are the programs' own and stay.
@@ -88,7 +87,6 @@ pub unsafe extern "C" fn __cudaRegisterFatBinary(code: *mut c_void) -> *const Co
     Arc::into_raw(Arc::new(unsafe { Code::read(code) }))
 }
 
-/// Ends the registration of a program's code.
 #[unsafe(no_mangle)]
 pub extern "C" fn __cudaRegisterFatBinaryEnd(_binary: *const Code) {}
 
@@ -183,7 +181,6 @@ macro_rules! launches {
 }
 
 launches! {
-    /// Launches a kernel.
     cudaLaunchKernel / cudaLaunchKernel_ptsz counted as c"cudaLaunchKernel";
     /// Launches a kernel whose blocks wait for each other.
     cudaLaunchCooperativeKernel / cudaLaunchCooperativeKernel_ptsz
@@ -204,7 +201,6 @@ pub struct LaunchConfiguration {
     attribute_count: c_uint,
 }
 
-/// What is stated of a launch.
 unsafe fn stated(configuration: *const LaunchConfiguration) -> Outcome<Configuration> {
     // SAFETY: the caller passes a configuration or null.
     let stated = unsafe { configuration.as_ref() }.ok_or(error::INVALID_VALUE)?;
@@ -225,7 +221,6 @@ exports! {
         stream.tell(last.stream)
     }
 
-    /// Launches a kernel with attributes.
     fn cudaLaunchKernelExC(
         configuration: *const LaunchConfiguration, kernel: *const c_void,
         _arguments: *mut *mut c_void

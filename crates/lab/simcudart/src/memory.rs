@@ -82,10 +82,8 @@ exports! {
         take(address, size, || driver::cuMemHostAlloc(address, size, flags))
     }
 
-    /// Gives device memory back.
     fn cudaFree(address: Address) { give_back(address, driver::cuMemFree_v2) }
 
-    /// Gives host memory back.
     fn cudaFreeHost(address: Address) { give_back(address, driver::cuMemFreeHost) }
 }
 
@@ -192,7 +190,6 @@ fn ask<T>(attribute: c_int, address: Address, mut value: T) -> Option<T> {
 }
 
 exports! {
-    /// Tells where an address is.
     fn cudaPointerGetAttributes(to: Out<PointerAttributes>, address: Address) {
         make_current()?;
         to.tell(attributes_of(address))

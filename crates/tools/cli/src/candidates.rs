@@ -17,7 +17,6 @@ use crate::args::{AMPLE_BYTES, Costs, Kernels, Quirks};
 pub struct Device {
     /// Physical memory that it gives, in bytes.
     pub capacity_bytes: u64,
-    /// What else it does.
     pub quirks: Quirks,
     /// What each driver call costs, unless that was measured.
     pub costs: Costs,
@@ -119,7 +118,6 @@ pub fn of(names: &[&str], more: &Configurations) -> Result<Vec<Candidate>> {
     Ok(candidates)
 }
 
-/// Name and configuration in one.
 pub fn label(name: &str, configuration: &str) -> String {
     if configuration.is_empty() { name.to_owned() } else { format!("{name} ({configuration})") }
 }

@@ -38,7 +38,6 @@ pub enum Command {
 }
 
 impl Command {
-    /// Does it.
     pub fn run(self) -> anyhow::Result<Ended> {
         match self {
             Command::Demo(args) => demo::run(&args),

@@ -16,7 +16,6 @@ use crate::jobs::Progress;
 pub enum Input {
     /// Standard input.
     Stdin,
-    /// A file.
     Path(PathBuf),
 }
 
@@ -50,7 +49,6 @@ pub fn read_events(input: &Input, replays: usize, progress: &Progress) -> Result
 /// An argument that stands for nothing readable.
 #[derive(Debug)]
 pub struct Failure {
-    /// The argument or file.
     pub file: String,
     /// What is wrong with it.
     pub error: anyhow::Error,

@@ -18,9 +18,7 @@ use crate::jobs::Progress;
 pub struct Settings {
     /// Physical memory of the device.
     pub capacity: Option<Capacity>,
-    /// What else it does.
     pub quirks: Quirks,
-    /// How time passes.
     pub time: Time,
     /// Whether address maps are wanted: each costs another replay up to its moment.
     pub with_layouts: bool,
@@ -31,13 +29,11 @@ pub struct Settings {
 /// What all candidates made of one trace.
 #[derive(Debug, serde::Serialize)]
 pub struct TraceReport {
-    /// The file it came from.
     pub file: String,
     /// The trace's own name.
     pub trace: String,
     /// Physical memory of the device, in bytes.
     pub capacity_bytes: u64,
-    /// What is in the trace.
     pub summary: Summary,
     /// One per candidate, in their order.
     pub runs: Vec<Run>,
@@ -50,7 +46,6 @@ pub struct Run {
     pub allocator: String,
     /// Its configuration; empty for the default.
     pub configuration: String,
-    /// The figures.
     #[serde(flatten)]
     pub metrics: Metrics,
     /// Peak reserved over peak requested.
@@ -69,10 +64,8 @@ pub struct Run {
     pub layout: Option<Layout>,
 }
 
-/// The first request that was refused.
 #[derive(Debug, serde::Serialize)]
 pub struct FirstRefusal {
-    /// Index of its event.
     pub event: usize,
     /// The allocator's message.
     pub message: String,

@@ -19,7 +19,6 @@ const SAMPLED_TO_PERCENT: u64 = 104;
 /// So many of them, evenly apart.
 const SAMPLES: u64 = 40;
 
-/// What was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Smallest {
     /// The smallest device that works, in bytes; absent where even an ample one does not.

@@ -36,17 +36,14 @@ pub fn parse_device_size(text: &str) -> Result<Size, String> {
 /// What came of one trace.
 #[derive(Debug, Default, serde::Serialize)]
 pub struct Report {
-    /// The file it came from.
     pub file: String,
     /// The trace's own name.
     pub trace: String,
-    /// What is in the trace.
     pub summary: Summary,
     /// By prices, then by size, then by allocator.
     pub cells: Vec<Cell>,
 }
 
-/// One replay.
 #[derive(Debug, Default, serde::Serialize)]
 pub struct Cell {
     /// Name of the table of prices.
@@ -80,9 +77,7 @@ impl Cell {
 pub struct Settings<'a> {
     /// Prices of driver calls.
     pub costs: &'a [Costs],
-    /// Sizes of the devices.
     pub sizes: &'a [Size],
-    /// What else they do.
     pub quirks: Quirks,
     /// Whether the program's kernels are modelled.
     pub kernels: Kernels,

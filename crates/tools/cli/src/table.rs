@@ -1,14 +1,12 @@
 //! Aligned text tables. Invariant: the first column is left-aligned, all others right-aligned, and
 //! a line never ends in a space.
 
-/// A table under construction.
 #[derive(Debug)]
 pub struct Table {
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    /// With the column heads.
     pub fn new(heads: &[&str]) -> Self {
         Self { rows: vec![heads.iter().map(|&head| head.to_owned()).collect()] }
     }

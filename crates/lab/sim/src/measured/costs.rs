@@ -14,7 +14,6 @@ use crate::legality::Rule;
 /// Steps of 2 MiB beyond the first, and microseconds.
 type Point = (f64, f64);
 
-/// Every cost that is known.
 pub(super) fn of(rows: &Rows<'_>) -> Vec<(Call, Cost)> {
     let mut costs = Vec::new();
     let mut note = |call, cost: Option<Cost>| costs.extend(cost.map(|cost| (call, cost)));

@@ -2,7 +2,6 @@
 
 use serde_json::Value;
 
-/// The rows of the steps.
 pub(super) struct Rows<'a> {
     pub(super) steps: &'a [Value],
 }

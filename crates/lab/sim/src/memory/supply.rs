@@ -75,7 +75,6 @@ impl Supply {
         self.used_bytes + self.context_bytes
     }
 
-    /// The host, and what the device has of its memory.
     pub(crate) fn host(&mut self) -> Option<(&mut HostMemory, u64)> {
         let own_bytes = self.own_bytes();
         self.host.as_mut().map(|host| (host, own_bytes))

@@ -335,7 +335,6 @@ impl VirtualMemory {
         self.reservations.len()
     }
 
-    /// Addresses that are reserved, in bytes.
     pub(crate) fn reserved_address_bytes(&self) -> u64 {
         self.reservations.values().map(|reservation| reservation.bytes).sum()
     }

@@ -11,7 +11,6 @@ fn pci_bus_id(place: usize) -> String {
     format!("0000:{:02X}:00.0", place + 1)
 }
 
-/// Whether two devices are peers.
 fn are_peers(device: i32, peer: i32) -> Outcome<bool> {
     Ok(device != peer && device_at(device)?.reaches(&*device_at(peer)?))
 }

@@ -36,7 +36,6 @@ pub(crate) struct HostRange {
 
 static RANGES: Mutex<BTreeMap<u64, HostRange>> = Mutex::new(BTreeMap::new());
 
-/// The range that holds an address.
 pub(crate) fn find(address: u64) -> Option<HostRange> {
     let ranges = RANGES.lock();
     let range = *ranges.range(..=address).next_back()?.1;

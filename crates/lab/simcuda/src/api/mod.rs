@@ -32,7 +32,6 @@ mod virtual_share;
 
 use crate::entry::{self, Lists};
 
-/// Every module's functions.
 const MODULES: Lists = &[
     capture::FUNCTIONS,
     context::FUNCTIONS,

@@ -62,7 +62,6 @@ pub(crate) struct Ongoing {
     pub(crate) frontiers: HashMap<u64, Vec<Raw>>,
 }
 
-/// All graphs of a device.
 #[derive(Debug)]
 pub(crate) struct Graphs {
     pub(crate) graphs: HandleTable<Graph>,
@@ -111,7 +110,6 @@ impl Graphs {
         }
     }
 
-    /// Adds a node and returns its value.
     pub(crate) fn add_node(&mut self, graph: u64, node: Node, after: Vec<Raw>) -> Outcome<u64> {
         self.check(graph)?;
         let value = self.nodes.insert(NodeRecord { graph, node, after });
@@ -121,7 +119,6 @@ impl Graphs {
         Ok(value)
     }
 
-    /// What a graph does.
     pub(crate) fn exec(&self, graph: u64, flags: u64) -> Outcome<Exec> {
         let graph = self.check(graph)?;
         let nodes = graph.nodes.iter().filter_map(|&node| self.nodes.get(node));
@@ -129,7 +126,6 @@ impl Graphs {
         Ok(Exec { nodes, path_ns: graph.path_ns, memory: graph.memory.clone(), flags })
     }
 
-    /// What a graph does, as a node of another.
     pub(crate) fn child(&self, graph: u64) -> Outcome<Node> {
         Ok(Node::Child { nodes: self.exec(graph, 0)?.nodes })
     }

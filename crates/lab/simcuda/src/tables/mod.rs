@@ -50,7 +50,6 @@ impl Tables {
     }
 }
 
-/// How a stream was created.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StreamRecord {
     pub(crate) flags: u32,
@@ -60,7 +59,6 @@ pub(crate) struct StreamRecord {
     pub(crate) is_own: bool,
 }
 
-/// How an event was created.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EventRecord {
     pub(crate) flags: u32,

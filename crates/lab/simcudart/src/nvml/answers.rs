@@ -168,7 +168,6 @@ fn undivided(pid: c_uint, used: c_ulonglong) -> Process2 {
 }
 
 nvml! {
-    /// Tells a device's name.
     fn nvmlDeviceGetName(device: Device, to: *mut c_char, room: c_uint) {
         // SAFETY: the caller passes as much room as it states.
         unsafe { answer_text(to, room, &name(device.place()?)) }
@@ -205,7 +204,6 @@ nvml! {
         to.answer(khz / 1000)
     }
 
-    /// Tells the compute capability.
     fn nvmlDeviceGetCudaComputeCapability(device: Device, major: Out<c_int>, minor: Out<c_int>) {
         let place = device.place()?;
         major.answer(attribute(75, place))?;
@@ -243,17 +241,14 @@ nvml! {
     /// Tells the newest CUDA that the driver serves.
     fn nvmlSystemGetCudaDriverVersion_v2(to: Out<c_int>) { cuda_version(to) }
 
-    /// The same.
     fn nvmlSystemGetCudaDriverVersion(to: Out<c_int>) { cuda_version(to) }
 
-    /// Tells the driver's version.
     fn nvmlSystemGetDriverVersion(to: *mut c_char, room: c_uint) {
         count()?;
         // SAFETY: the caller passes as much room as it states.
         unsafe { answer_text(to, room, DRIVER_VERSION) }
     }
 
-    /// Tells NVML's version.
     fn nvmlSystemGetNVMLVersion(to: *mut c_char, room: c_uint) {
         // SAFETY: the caller passes as much room as it states.
         unsafe { answer_text(to, room, NVML_VERSION) }

@@ -7,7 +7,6 @@ use super::session::{Device, INVALID_ARGUMENT, NOT_FOUND, Outcome, count};
 use crate::driver::Out;
 
 nvml! {
-    /// Tells how many devices there are.
     fn nvmlDeviceGetCount_v2(to: Out<c_uint>) {
         to.answer(count()?.unsigned_abs())
     }

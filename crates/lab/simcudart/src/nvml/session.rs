@@ -53,10 +53,8 @@ fn start() -> Outcome {
 }
 
 nvml! {
-    /// Starts NVML.
     fn nvmlInit_v2() { start() }
 
-    /// Starts NVML.
     fn nvmlInit() { start() }
 
     /// Starts NVML; the flags change nothing where there are devices.

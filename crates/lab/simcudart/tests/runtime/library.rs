@@ -52,7 +52,6 @@ impl Runtime {
         address
     }
 
-    /// Whether a name is exported with this version.
     pub fn has_version(&self, name: &CStr, version: &CStr) -> bool {
         // SAFETY: the handle is a library's and the names are strings.
         !unsafe { libc::dlvsym(self.0, name.as_ptr(), version.as_ptr()) }.is_null()

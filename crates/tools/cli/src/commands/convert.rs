@@ -54,7 +54,6 @@ pub struct Args {
     simulated: DeviceArgs,
 }
 
-/// What can be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Format {
     /// gpu-alloc-trace v1, as text
@@ -85,7 +84,6 @@ impl Format {
     }
 }
 
-/// Does it.
 pub fn run(args: &Args) -> Result<Ended> {
     let format = args.format.or_else(|| Format::of(&args.to)).with_context(|| {
         let out = args.to.display();

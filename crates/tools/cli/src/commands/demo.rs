@@ -47,7 +47,6 @@ pub struct Args {
     html: Option<PathBuf>,
 }
 
-/// Does it.
 pub fn run(args: &Args) -> Result<Ended> {
     if args.files == [Path::new(DEFAULT)] && !Path::new(DEFAULT).exists() {
         return Err(anyhow!(

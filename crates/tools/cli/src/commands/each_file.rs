@@ -14,7 +14,6 @@ use crate::report::json::{self, Failed};
 /// How results are shown.
 #[derive(Clone, Copy, Debug)]
 pub struct Tables<'a> {
-    /// Name of the subcommand.
     pub command: &'a str,
     /// Whether JSON takes the place of the tables.
     pub json: bool,

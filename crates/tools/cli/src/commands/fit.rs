@@ -64,7 +64,6 @@ struct Fit {
     replays: u32,
 }
 
-/// Does it.
 pub fn run(args: &Args) -> Result<Ended> {
     let candidates = candidates::all(&args.configurations)?;
     let work = |input: &Input, progress: &Progress| {

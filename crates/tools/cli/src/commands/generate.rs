@@ -44,7 +44,6 @@ pub struct Args {
     out: Option<PathBuf>,
 }
 
-/// Does it.
 pub fn run(args: &Args) -> Result<Ended> {
     let named = args.name.as_deref().and_then(Generator::named);
     let (Some(generator), Some(out)) = (named, &args.out) else {

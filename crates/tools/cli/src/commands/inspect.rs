@@ -28,7 +28,6 @@ pub struct Args {
     json: bool,
 }
 
-/// What is in one trace.
 #[derive(Debug, serde::Serialize)]
 struct Report {
     file: String,
@@ -38,7 +37,6 @@ struct Report {
     recorded: Option<Recorded>,
 }
 
-/// Does it.
 pub fn run(args: &Args) -> Result<Ended> {
     let work = |input: &Input, progress: &Progress| {
         let file = input.name();

@@ -44,18 +44,15 @@ pub struct CompareArgs {
     replays: Replays,
 }
 
-/// Does `replay`.
 pub fn run(args: &Args) -> Result<Ended> {
     let candidates = [Candidate::named(&args.allocator, &args.conf)?];
     args.replays.run("replay", &candidates)
 }
 
-/// Does `compare`.
 pub fn compare(args: &CompareArgs) -> Result<Ended> {
     args.replays.run("compare", &candidates::all(&args.configurations)?)
 }
 
-/// What is replayed, how, and what is reported of it.
 #[derive(Debug, clap::Args)]
 struct Replays {
     #[command(flatten)]

@@ -64,7 +64,6 @@ pub struct Args {
     svg: Option<PathBuf>,
 }
 
-/// Does it.
 pub fn run(args: &Args) -> Result<Ended> {
     let candidates = candidates::of(&ALLOCATORS, &args.configurations)?;
     let targets: Vec<&Path> = args.svg.as_deref().into_iter().collect();

@@ -30,7 +30,6 @@ pub struct Args {
     json: bool,
 }
 
-/// Does it.
 pub fn run(args: &Args) -> Result<Ended> {
     let work = |input: &Input, progress: &Progress| {
         let file = input.name();

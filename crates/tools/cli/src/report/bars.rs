@@ -20,7 +20,6 @@ const CALLED: [(&str, &str); 3] = [
 /// One trace: its replays on the device, and the smallest device for each allocator.
 #[derive(Debug, serde::Serialize)]
 pub struct Report {
-    /// What came of each replay.
     pub replays: TraceReport,
     /// In the order of the runs, in bytes; absent where nothing was enough.
     pub needs: Vec<Option<u64>>,

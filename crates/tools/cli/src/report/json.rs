@@ -8,11 +8,9 @@ pub const SCHEMA: u32 = 1;
 /// What every JSON report opens with.
 #[derive(Debug, serde::Serialize)]
 pub struct Document<'a, T> {
-    /// Version of the schema.
     pub schema: u32,
     /// Version of the program.
     pub drystone: &'static str,
-    /// The subcommand.
     pub command: &'a str,
     /// One per trace, in the order of the files.
     pub traces: &'a [T],

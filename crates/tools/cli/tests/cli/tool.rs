@@ -39,7 +39,6 @@ impl Ran {
     }
 }
 
-/// Runs `drystone` with these arguments.
 pub fn drystone<I>(arguments: I) -> Ran
 where
     I: IntoIterator<Item: AsRef<std::ffi::OsStr>>,
@@ -74,7 +73,6 @@ pub fn shipped(name: &str) -> String {
     format!("{}/../../../traces/{name}.csv.zst", env!("CARGO_MANIFEST_DIR"))
 }
 
-/// A file of a name in a folder.
 pub fn file(folder: &tempfile::TempDir, name: &str) -> String {
     folder.path().join(name).to_str().unwrap().to_owned()
 }
@@ -104,7 +102,6 @@ pub fn folder() -> (tempfile::TempDir, String) {
     (folder, path)
 }
 
-/// Names in a folder, sorted.
 pub fn names(folder: &Path) -> Vec<String> {
     let mut names: Vec<String> = std::fs::read_dir(folder)
         .unwrap()

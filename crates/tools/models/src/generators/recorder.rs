@@ -35,7 +35,6 @@ pub struct NoRoom {
     pub limit: u64,
 }
 
-/// A live block.
 #[derive(Debug)]
 pub(super) struct Block {
     number: u32,

@@ -8,7 +8,6 @@ use std::ops::{Index, IndexMut};
 use super::expandable::ExpandableId;
 use super::pool_id::PoolId;
 
-/// Names a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct BlockId(u32);
 
@@ -78,7 +77,6 @@ impl Block {
     }
 }
 
-/// All blocks of one allocator.
 #[derive(Debug, Default)]
 pub(super) struct Blocks {
     items: Vec<Block>,

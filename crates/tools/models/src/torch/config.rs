@@ -164,7 +164,6 @@ fn unknown(key: &str) -> ConfigError {
     })
 }
 
-/// The refusal of a value.
 fn bad(key: &str, value: &str, expected: &str) -> ConfigError {
     ConfigError(format!("bad value `{value}` of `{key}`: give {expected}"))
 }

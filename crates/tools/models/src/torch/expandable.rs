@@ -13,7 +13,6 @@ pub(super) struct ExpandableId(usize);
 pub(super) struct Expandable {
     address: u64,
     bytes: u64,
-    /// Size of every handle.
     handle_bytes: u64,
     stream: Stream,
     /// By position in the range; as long as the furthest mapping so far.

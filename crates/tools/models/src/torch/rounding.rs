@@ -5,7 +5,6 @@
 
 use super::config::{Config, INTERVALS};
 
-/// Every block is a multiple of this, in bytes.
 pub(super) const MIN_BLOCK_BYTES: u64 = 512;
 /// Rounded requests up to this size belong to the small pool, in bytes.
 pub(super) const SMALL_REQUEST_BYTES: u64 = 1 << 20;

@@ -44,7 +44,6 @@ pub struct Row {
     pub calls: String,
 }
 
-/// The table of figures.
 pub fn table_path() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/torch_peaks.csv")
 }

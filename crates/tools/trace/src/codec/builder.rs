@@ -176,7 +176,6 @@ impl Builder {
         self.pools = self.pools.max(pool.saturating_add(1));
     }
 
-    /// Frees a live block.
     #[inline]
     pub(super) fn free(&mut self, time_ns: u64, block: u32) -> Result<(), Problem> {
         let Live { bytes, stream, pool } = self.live(block);

@@ -12,7 +12,6 @@ pub(super) type Id = u32;
 /// Ends a chain of runs.
 const END: u32 = u32::MAX;
 
-/// A value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Node {
     Null,
@@ -76,7 +75,6 @@ impl<'f> Graph<'f> {
         Self { file, text: vec![], nodes: vec![], children: vec![], runs: vec![] }
     }
 
-    /// Adds a value.
     pub(super) fn add(&mut self, node: Node) -> Result<Id, Full> {
         let id = index(self.nodes.len())?;
         self.nodes.push(node);
@@ -88,7 +86,6 @@ impl<'f> Graph<'f> {
         self.nodes[id as usize]
     }
 
-    /// How many values there are.
     pub(super) fn len(&self) -> usize {
         self.nodes.len()
     }
@@ -121,7 +118,6 @@ impl<'f> Graph<'f> {
         Ok(place)
     }
 
-    /// The bytes of a text.
     pub(super) fn bytes(&self, place: Place) -> &[u8] {
         let (at, len) = (place.at as usize, place.len as usize);
         match at.checked_sub(self.file.len()) {

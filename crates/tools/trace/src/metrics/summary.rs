@@ -124,7 +124,6 @@ impl Running {
     }
 }
 
-/// The state of one reading.
 struct Reading {
     live: Vec<Live>,
     requested_bytes: u64,

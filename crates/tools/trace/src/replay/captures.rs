@@ -7,10 +7,8 @@
 use super::replayed::Replayed;
 use crate::model::{Event, Kind};
 
-/// A capture.
 #[derive(Debug)]
 struct Capture {
-    /// Where it began.
     origin: u16,
     pool: u8,
     joined: Vec<u16>,

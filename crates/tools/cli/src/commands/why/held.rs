@@ -18,11 +18,9 @@ pub(super) struct Held {
     pub(super) rounding_bytes: u64,
     /// Freed, but another stream may still use it.
     pub(super) pending_bytes: u64,
-    /// Free.
     pub(super) unused_bytes: u64,
     /// Free, in whole granules of 2 MiB.
     pub(super) unused_granules_bytes: u64,
-    /// The largest free block.
     pub(super) largest_free_bytes: u64,
     /// Free, and of other streams than the one that matters: that of the refused request, else the
     /// one with most memory.

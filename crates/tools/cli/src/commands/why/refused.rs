@@ -7,13 +7,10 @@ use drystone_trace::snapshot::{Action, Recording};
 /// The last request that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub(super) struct Refused {
-    /// Its event.
     pub(super) event: usize,
     /// Nanoseconds since the first event.
     pub(super) time_ns: u64,
-    /// Its size.
     pub(super) bytes: u64,
-    /// How many failed in all.
     pub(super) count: u64,
     /// Its dense stream number.
     pub(super) stream: usize,

@@ -18,7 +18,6 @@ const ASKED: [(&str, &str); 3] = [
     (DRYSTONE_VMM, "Drystone"),
 ];
 
-/// What one allocator makes of it.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub(super) struct Replayed {
     /// What people call it.

@@ -16,7 +16,6 @@ pub(super) struct Cursor<'f> {
 }
 
 impl<'f> Cursor<'f> {
-    /// The beginning of a file.
     pub(super) fn new(file: &'f [u8]) -> Self {
         Self { file, at: 0 }
     }
@@ -31,7 +30,6 @@ impl<'f> Cursor<'f> {
         (self.file.len() - self.at) as u64
     }
 
-    /// The next byte.
     #[inline]
     pub(super) fn byte(&mut self) -> Step<u8> {
         let Some(&byte) = self.file.get(self.at) else { return Err(Problem::Truncated) };

@@ -21,7 +21,6 @@ mod start;
 
 use converter::Converter;
 
-/// Turns a snapshot into traces.
 pub(in crate::codec) fn traces(
     snapshot: Snapshot,
     name: &str,

@@ -8,7 +8,6 @@ use serde_json::Value;
 
 use crate::snapshot::Mark;
 
-/// What an annotation tells.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Told {
     /// An iteration ends.

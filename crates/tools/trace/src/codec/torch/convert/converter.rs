@@ -38,7 +38,6 @@ pub(super) struct Converter<'s> {
     missed_frees: u32,
 }
 
-/// What a step gives.
 pub(super) type Step<T = ()> = Result<T, Problem>;
 
 impl<'s> Converter<'s> {

@@ -11,7 +11,6 @@ use crate::codec::graph::{Id, Node};
 use crate::snapshot::{Action, Entry};
 
 impl Reader<'_, '_> {
-    /// Reads the devices' traces.
     pub(super) fn device_traces(&mut self, value: Id) -> Read<()> {
         for (device, trace) in self.list(value)?.enumerate() {
             self.plain.spend()?;

@@ -21,7 +21,6 @@ pub(super) enum Part {
     Other(Id),
 }
 
-/// Reads one snapshot.
 pub(super) struct Reader<'g, 'f> {
     pub(super) graph: &'g Graph<'f>,
     pub(super) limits: &'g Limits,

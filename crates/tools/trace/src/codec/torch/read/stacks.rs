@@ -6,7 +6,6 @@ use crate::codec::graph::Id;
 use crate::snapshot::{Frame, StackId};
 
 impl Reader<'_, '_> {
-    /// The number of a stack.
     pub(super) fn stack(&mut self, value: Id) -> Read<StackId> {
         let known = self.known[value as usize];
         if known != UNKNOWN {
