@@ -8,7 +8,7 @@ use anyhow::Result;
 use crate::command::{cmd, install, root, sh};
 use crate::suite;
 
-/// Fuzz targets, as in `fuzz/Cargo.toml`.
+/// As in `fuzz/Cargo.toml`.
 const FUZZ_TARGETS: [&str; 6] = ["pickle", "csv", "rmm", "options", "heap", "board"];
 
 /// Runs every target for so many seconds, side by side.

@@ -11,7 +11,6 @@ use anyhow::{Context, Result};
 use crate::command::{cmd, sh};
 use crate::package::{chosen, list, metadata};
 
-/// What the file is called.
 pub const NAME: &str = "THIRD-PARTY-NOTICES";
 /// What the wheel of PyTorch's allocator has, and that of the simulated device.
 pub const SHIPPED: [&str; 2] = ["drystone-preload", "drystone-cli"];

@@ -53,7 +53,6 @@ pub fn release(is_dry: bool) -> Result<()> {
     Ok(())
 }
 
-/// Where it all goes.
 fn folder() -> Result<PathBuf> {
     made_folder(target().join("release-of").join(VERSION))
 }

@@ -13,7 +13,6 @@ use crate::torch::{self, TorchVenv};
 /// knows the engines of convolutions, the release that the usual PyTorch requires.
 const PACKAGES: &str = "timm==1.0.9 nvidia-cudnn-cu13==9.19.0.56";
 
-/// Prints the tables.
 pub fn score(arguments: &[String]) -> Result<()> {
     let TorchVenv { python, libraries } =
         torch::set_up(TORCH_VERSION)?.on_top("score", PACKAGES)?;

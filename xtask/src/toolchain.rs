@@ -32,7 +32,6 @@ pub fn triple(machine: &str) -> String {
     format!("{machine}-unknown-linux-gnu.{}.{}", GLIBC.0, GLIBC.1)
 }
 
-/// Who compiles, and for which machine.
 pub struct Toolchain {
     /// The machine that Zig compiles for; none for this one as it is.
     portable: Option<String>,

@@ -46,9 +46,7 @@ const SUITES: [(&str, &str, &str); 4] = [
 
 /// A PyTorch that runs on the simulated device.
 pub struct TorchVenv {
-    /// The interpreter.
     pub python: PathBuf,
-    /// Where every simulated and stub library is.
     pub libraries: PathBuf,
 }
 
@@ -61,7 +59,6 @@ impl TorchVenv {
         Ok(Self { python, ..self })
     }
 
-    /// A command that runs Python in it.
     pub fn python(&self) -> Cmd<'static> {
         let Self { python, libraries } = self;
         // PyTorch's own libraries look in this folder; others, such as a client of NVML, here.

@@ -31,7 +31,6 @@ pub fn pip_install(python: &Path, packages: &str) -> Result<()> {
     Ok(cmd!("{python} -m pip install --quiet --disable-pip-version-check {words...}").run()?)
 }
 
-/// Where an interpreter's packages are.
 pub fn site_packages(python: &Path) -> Result<PathBuf> {
     let ask = "import sysconfig; print(sysconfig.get_path('platlib'))";
     Ok(cmd!("{python} -c {ask}").read()?.into())

@@ -72,7 +72,6 @@ pub struct SimWheelArgs {
     pub out: Option<PathBuf>,
 }
 
-/// Builds them, and returns the wheel.
 pub fn wheel(args: &WheelArgs) -> Result<PathBuf> {
     let out = made_folder(args.out.clone().unwrap_or_else(|| target().join("wheel")))?;
     let machine = &args.shims.machine;

@@ -12,7 +12,6 @@ use anyhow::{Context, Result};
 use super::toolkit::{MANIFEST, Toolkit, engines_target, sources_of};
 use crate::command::{cmd, root, sh};
 
-/// The crate that is patched, and the patch.
 const CRATE: &str = "cubecl-runtime";
 const PATCH: &str = "engines/patches/cubecl-runtime-0.10.0.patch";
 /// What cubecl reads in the folder that a program runs in, `cubecl.toml`.

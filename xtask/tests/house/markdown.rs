@@ -11,11 +11,9 @@ pub struct Page {
     /// Paragraphs, items of lists and cells of tables, each with the line that it begins on. Code
     /// is `CODE` in them, and targets of links are left out.
     pub prose: Vec<(usize, String)>,
-    /// The targets of links and pictures.
     pub links: Vec<(usize, String)>,
     /// What stands between backquotes.
     pub cited: Vec<(usize, String)>,
-    /// Those of headings.
     pub anchors: Vec<String>,
 }
 

@@ -80,7 +80,6 @@ impl<T: Copy> In<T> {
         Self(self.0.wrapping_add(index))
     }
 
-    /// The first `count` values.
     pub(crate) fn all(self, count: usize) -> Outcome<Vec<T>> {
         (0..count).map(|index| self.at(index).get()).collect()
     }

@@ -13,7 +13,6 @@ use drystone_driver::Stream;
 use drystone_sim::Rule;
 use std::sync::atomic::Ordering;
 
-/// Whether any capture goes on at the device.
 pub(crate) fn any(device: &Device) -> bool {
     device.captures.load(Ordering::Relaxed) > 0
 }

@@ -39,7 +39,6 @@ pub(crate) static RETAINED: [AtomicU32; DEVICES_MAX] = [const { AtomicU32::new(0
 /// Held while contexts begin or end, so that each has its memory exactly as long as it lives.
 static LIVES: Mutex<()> = Mutex::new(());
 
-/// A context that a program has created.
 pub(crate) struct Created {
     pub(crate) ordinal: usize,
     pub(crate) flags: u32,

@@ -52,7 +52,6 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Function> {
     LISTS.get().copied().unwrap_or_default().iter().copied().flatten().copied()
 }
 
-/// A call that is being carried out.
 pub(crate) struct Call {
     function: &'static Function,
     /// Whether stream 0 is the calling thread's own default stream (`_ptsz`, `_ptds`).

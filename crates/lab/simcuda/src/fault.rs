@@ -76,7 +76,6 @@ pub(crate) fn fired(ordinal: usize) -> u64 {
     own + process::device(ordinal).map_or(0, |device| device.sim.faults_fired())
 }
 
-/// Fails if a plan says so.
 pub(crate) fn strike(name: &str) -> Outcome {
     if !IS_ARMED.load(Ordering::Relaxed) {
         return Ok(());

@@ -25,7 +25,6 @@ const MEMORY: u64 = u64::from_le_bytes(*b"simcumem");
 struct Opened {
     bytes: u64,
     references: u64,
-    /// The handle it was opened by.
     from: [u64; 8],
     /// Addresses that were reserved for it, and how many bytes.
     reserved: Option<(u64, u64)>,
@@ -103,7 +102,6 @@ pub(crate) fn open(handle: Opaque64) -> Outcome<u64> {
     Ok(start)
 }
 
-/// Closes memory that was opened at this address.
 pub(crate) fn close(address: u64) -> Outcome {
     let mut opened = OPENED.lock();
     let one = opened.get_mut(&address).ok_or(INVALID_VALUE)?;

@@ -99,7 +99,6 @@ pub(crate) fn device_count() -> usize {
     DEVICES.len()
 }
 
-/// How many devices the machine has.
 pub(crate) fn place_count() -> usize {
     let named = places().iter().map(|place| place + 1).max();
     named.unwrap_or(0).max(config().devices)
@@ -121,7 +120,6 @@ pub(crate) fn device(ordinal: usize) -> Outcome<Guard<Arc<Device>>> {
     DEVICES.get(ordinal).map(ArcSwap::load).ok_or(INVALID_DEVICE)
 }
 
-/// The device that an ordinal of the API means.
 pub(crate) fn device_at(ordinal: i32) -> Outcome<Guard<Arc<Device>>> {
     device(usize::try_from(ordinal).map_err(|_| INVALID_DEVICE)?)
 }

@@ -15,7 +15,6 @@ const PTX: u16 = 1;
 /// More than any program has, against sizes that are not what they seem.
 const ENTRIES_MAX: usize = 4096;
 
-/// What a program registers.
 #[repr(C)]
 struct Wrapper {
     magic: u32,
@@ -23,7 +22,6 @@ struct Wrapper {
     code: *const u8,
 }
 
-/// The beginning of the code.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Header {

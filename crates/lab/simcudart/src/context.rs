@@ -12,7 +12,6 @@ use crate::driver::{self, Handle, Out};
 use crate::error::{self, Outcome, done};
 use crate::export::exports;
 
-/// Devices that a process may have.
 const DEVICES_MAX: usize = 64;
 
 thread_local! {
@@ -81,7 +80,6 @@ fn count() -> Outcome<c_int> {
     Ok(count)
 }
 
-/// Refuses an ordinal that no device has.
 pub fn check_device(device: c_int) -> Outcome {
     if (0..count()?).contains(&device) { Ok(()) } else { Err(error::INVALID_DEVICE) }
 }

@@ -34,7 +34,6 @@ forward! { without context:
 }
 
 exports! {
-    /// Tells the newest CUDA that the driver serves.
     fn cudaDriverGetVersion(version: Out<c_int>) { done(driver::cuDriverGetVersion(version)) }
 
     /// `cudaRuntimeGetVersion` of `libcudart.so.12`.
@@ -47,7 +46,6 @@ exports! {
         version.tell(RUNTIME_13)
     }
 
-    /// Tells the flags of this thread's device.
     fn cudaGetDeviceFlags(flags: Out<c_uint>) {
         if flags.is_null() {
             return Err(error::INVALID_VALUE);
@@ -57,7 +55,6 @@ exports! {
         done(driver::cuDevicePrimaryCtxGetState(device(), flags, &mut is_active))
     }
 
-    /// Sets the flags of this thread's device.
     fn cudaSetDeviceFlags(flags: c_uint) {
         initialize()?;
         done(driver::cuDevicePrimaryCtxSetFlags_v2(device(), flags))

@@ -65,7 +65,6 @@ pub struct Location {
     pub ordinal: c_int,
 }
 
-/// A copy of rows, as the driver takes it.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Copy2d {

@@ -9,7 +9,6 @@ use std::ffi::{CStr, c_char, c_int};
 
 /// A result: zero, or an error's number, which is the same in both APIs.
 pub type Status = c_int;
-/// What a call comes to.
 pub type Outcome<T = ()> = Result<T, Status>;
 
 pub const SUCCESS: Status = 0;
@@ -46,7 +45,6 @@ pub fn record(status: Status) -> Status {
     status
 }
 
-/// Tells the last error of this thread and forgets it.
 #[unsafe(no_mangle)]
 pub extern "C" fn cudaGetLastError() -> Status {
     let last = LAST.get();
@@ -67,7 +65,6 @@ pub extern "C" fn cudaGetErrorName(status: Status) -> *const c_char {
     find(status).0.as_ptr()
 }
 
-/// What it means, in words.
 #[unsafe(no_mangle)]
 pub extern "C" fn cudaGetErrorString(status: Status) -> *const c_char {
     find(status).1.as_ptr()

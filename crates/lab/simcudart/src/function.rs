@@ -35,7 +35,6 @@ pub struct Attributes {
     clusters_and_reserved: [c_int; 22],
 }
 
-/// Refuses what is no kernel.
 fn check(host: *const c_void) -> Outcome {
     make_current()?;
     if kernel::is_kernel(host) { Ok(()) } else { Err(error::INVALID_DEVICE_FUNCTION) }
@@ -55,7 +54,6 @@ fn blocks(threads: u64, shared_bytes: u64) -> u64 {
 }
 
 exports! {
-    /// Tells a kernel's attributes.
     fn cudaFuncGetAttributes(to: Out<Attributes>, host: *const c_void) {
         check(host)?;
         let device = compute_capability();
@@ -78,7 +76,6 @@ exports! {
     /// Says what a kernel would rather have, which changes nothing.
     fn cudaFuncSetCacheConfig(host: *const c_void, _preference: c_int) { check(host) }
 
-    /// Tells a kernel's name.
     fn cudaFuncGetName(to: Out<*const c_char>, host: *const c_void) {
         make_current()?;
         let name = kernel::name(host).ok_or(error::INVALID_DEVICE_FUNCTION)?;
@@ -91,7 +88,6 @@ exports! {
         to.tell(host.cast_mut())
     }
 
-    /// Tells how many blocks a processor holds at once.
     fn cudaOccupancyMaxActiveBlocksPerMultiprocessor(
         to: Out<c_int>, host: *const c_void, threads: c_int, shared_bytes: usize
     ) {

@@ -16,7 +16,6 @@ use crate::export::{Argument, exports};
 
 /// How long a kernel takes of the device's time: what the driver's settings say.
 const KERNEL_NS: u64 = u64::MAX;
-/// What one block may have.
 pub const THREADS_MAX: u64 = 1024;
 pub const BLOCK_SHARED_BYTES: u64 = 232_448;
 
@@ -105,7 +104,6 @@ pub extern "C" fn __cudaInitModule(_binary: *const Code) -> c_char {
     1
 }
 
-/// Names a kernel.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __cudaRegisterFunction(
     binary: *const Code,

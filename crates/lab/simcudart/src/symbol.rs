@@ -28,7 +28,6 @@ fn variables() -> MutexGuard<'static, HashMap<usize, Variable>> {
     VARIABLES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Names a variable.
 #[unsafe(no_mangle)]
 pub extern "C" fn __cudaRegisterVar(
     _binary: *mut Handle,
@@ -94,13 +93,11 @@ fn part(symbol: *const c_void, size: usize, offset: usize) -> Outcome<Address> {
 }
 
 exports! {
-    /// Tells where a variable lies.
     fn cudaGetSymbolAddress(to: Out<Address>, symbol: *const c_void) {
         make_current()?;
         to.tell(find(symbol)?.0)
     }
 
-    /// Tells how large a variable is.
     fn cudaGetSymbolSize(to: Out<usize>, symbol: *const c_void) {
         make_current()?;
         to.tell(find(symbol)?.1)

@@ -12,10 +12,8 @@ use drystone_trace::replay::Replayed;
 
 use crate::args::{AMPLE_BYTES, Costs, Kernels, Quirks};
 
-/// The simulated device of a replay.
 #[derive(Clone, Copy, Debug)]
 pub struct Device {
-    /// Physical memory that it gives, in bytes.
     pub capacity_bytes: u64,
     pub quirks: Quirks,
     /// What each driver call costs, unless that was measured.

@@ -11,10 +11,8 @@ use drystone_trace::model::Trace;
 
 use crate::jobs::Progress;
 
-/// One thing to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
-    /// Standard input.
     Stdin,
     Path(PathBuf),
 }
@@ -50,7 +48,6 @@ pub fn read_events(input: &Input, replays: usize, progress: &Progress) -> Result
 #[derive(Debug)]
 pub struct Failure {
     pub file: String,
-    /// What is wrong with it.
     pub error: anyhow::Error,
 }
 

@@ -28,7 +28,6 @@ impl Progress {
         Self { bar, started: Instant::now() }
     }
 
-    /// There are `steps` more steps than was thought.
     pub fn expect_more(&self, steps: u64) {
         self.bar.inc_length(steps);
     }
@@ -39,7 +38,6 @@ impl Progress {
         self.show(what);
     }
 
-    /// `what` is being worked on.
     pub fn show(&self, what: &str) {
         self.bar.set_message(what.to_owned());
         self.tick();

@@ -13,7 +13,6 @@ use crate::candidates::{self, Device};
 use crate::input::{self, Input};
 use crate::jobs::Progress;
 
-/// How the replays are made.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     /// Physical memory of the device.
@@ -26,11 +25,9 @@ pub struct Settings {
     pub with_processor_time: bool,
 }
 
-/// What all candidates made of one trace.
 #[derive(Debug, serde::Serialize)]
 pub struct TraceReport {
     pub file: String,
-    /// The trace's own name.
     pub trace: String,
     /// Physical memory of the device, in bytes.
     pub capacity_bytes: u64,
@@ -42,7 +39,6 @@ pub struct TraceReport {
 /// What one candidate made of one trace.
 #[derive(Debug, serde::Serialize)]
 pub struct Run {
-    /// The allocator's name.
     pub allocator: String,
     /// Its configuration; empty for the default.
     pub configuration: String,
@@ -67,7 +63,6 @@ pub struct Run {
 #[derive(Debug, serde::Serialize)]
 pub struct FirstRefusal {
     pub event: usize,
-    /// The allocator's message.
     pub message: String,
 }
 
@@ -79,7 +74,6 @@ impl TraceReport {
 }
 
 impl Run {
-    /// Name and configuration in one.
     pub fn label(&self) -> String {
         candidates::label(&self.allocator, &self.configuration)
     }

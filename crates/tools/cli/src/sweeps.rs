@@ -17,7 +17,6 @@ use crate::jobs::{self, Progress};
 /// No memory curves are kept, and processor time is not measured: all cores are busy.
 const UNTIMED: Options = Options { curve_points: 1, timed_passes: 0 };
 
-/// A size of the device, and how it was written.
 #[derive(Clone, Debug)]
 pub struct Size {
     text: String,
@@ -33,11 +32,9 @@ pub fn parse_device_size(text: &str) -> Result<Size, String> {
     Ok(Size { text: text.to_owned(), capacity })
 }
 
-/// What came of one trace.
 #[derive(Debug, Default, serde::Serialize)]
 pub struct Report {
     pub file: String,
-    /// The trace's own name.
     pub trace: String,
     pub summary: Summary,
     /// By prices, then by size, then by allocator.
@@ -52,7 +49,6 @@ pub struct Cell {
     pub device: String,
     /// Physical memory of the device, in bytes.
     pub capacity_bytes: u64,
-    /// The allocator's name.
     pub allocator: String,
     /// Its configuration; empty for the default.
     pub configuration: String,
@@ -66,13 +62,11 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// Name and configuration in one.
     pub fn label(&self) -> String {
         candidates::label(&self.allocator, &self.configuration)
     }
 }
 
-/// How the replays are made.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings<'a> {
     /// Prices of driver calls.
@@ -83,7 +77,6 @@ pub struct Settings<'a> {
     pub kernels: Kernels,
     /// What becomes of the program's idle times.
     pub gaps: Gaps,
-    /// Replays at a time.
     pub jobs: usize,
 }
 

@@ -9,7 +9,6 @@ use crate::queue::{Queue, queue};
 use crate::status::{INVALID_VALUE, Outcome};
 use crate::tables::Node;
 
-/// Who carries a copy.
 #[derive(Clone, Copy)]
 enum Reach {
     /// The stream's device, to which the memory must be open.

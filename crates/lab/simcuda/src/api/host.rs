@@ -78,7 +78,6 @@ pub(super) fn gate(address: u64, value: u32) -> Option<Gate> {
     (!is_open()).then(|| Gate(Arc::new(is_open)))
 }
 
-/// Frees what was allocated in a context.
 pub(crate) fn end_context(context: Raw) {
     let all = RANGES.lock().clone();
     let is_its =

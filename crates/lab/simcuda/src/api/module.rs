@@ -41,7 +41,6 @@ fn load(module: Out<Raw>, image: Raw) -> Outcome {
     module.set(device.handle(Kind::Module, value))
 }
 
-/// The function of a name, in a module or a library.
 pub(crate) fn function(found: Out<Raw>, owner: Raw, kind: Kind, name: Text) -> Outcome {
     let (device, value) = resolve(owner, kind)?;
     let name = name.get()?;

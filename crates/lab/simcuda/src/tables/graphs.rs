@@ -67,7 +67,6 @@ pub(crate) struct Graphs {
     pub(crate) graphs: HandleTable<Graph>,
     pub(crate) nodes: HandleTable<NodeRecord>,
     pub(crate) execs: HandleTable<Exec>,
-    /// Captures by their number.
     pub(crate) ongoing: HashMap<u64, Ongoing>,
     /// For each event recorded in a capture, by value, the nodes before it.
     pub(crate) recorded: HashMap<u64, Vec<Raw>>,

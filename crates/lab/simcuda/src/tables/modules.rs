@@ -60,7 +60,6 @@ impl Modules {
         Ok(())
     }
 
-    /// Unloads the modules of a context.
     pub(crate) fn end_context(&mut self, context: Raw) {
         let is_its = |&value: &u64| {
             self.modules.get(value).is_some_and(|module| module.context == Some(context))
@@ -71,7 +70,6 @@ impl Modules {
         }
     }
 
-    /// Values of the functions that were asked for so far.
     pub(crate) fn functions(&self, value: u64) -> Outcome<&[u64]> {
         self.modules.get(value).map(|module| &*module.functions).ok_or(INVALID_HANDLE)
     }

@@ -216,7 +216,6 @@ nvml! {
         to.answer(if is_same { 2 } else { 0 })
     }
 
-    /// Lists the processes that use a device.
     fn nvmlDeviceGetComputeRunningProcesses(device: Device, room: *mut c_uint, to: Out<Process1>) {
         // SAFETY: the caller passes as much room as it states.
         unsafe { processes(device, room, to, |pid, used| Process1 { pid, used }) }
@@ -238,7 +237,6 @@ nvml! {
         unsafe { processes(device, room, to, undivided) }
     }
 
-    /// Tells the newest CUDA that the driver serves.
     fn nvmlSystemGetCudaDriverVersion_v2(to: Out<c_int>) { cuda_version(to) }
 
     fn nvmlSystemGetCudaDriverVersion(to: Out<c_int>) { cuda_version(to) }

@@ -11,7 +11,6 @@ nvml! {
         to.answer(count()?.unsigned_abs())
     }
 
-    /// Finds a device by its number.
     fn nvmlDeviceGetHandleByIndex_v2(index: c_uint, to: Out<Device>) {
         let count = count()?;
         let place = c_int::try_from(index).ok().filter(|place| *place < count);

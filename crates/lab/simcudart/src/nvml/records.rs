@@ -32,7 +32,6 @@ pub struct Utilization {
     pub memory: c_uint,
 }
 
-/// Where a device is on the bus.
 #[repr(C)]
 pub struct PciInfo {
     pub legacy_id: [c_char; 16],
@@ -44,7 +43,6 @@ pub struct PciInfo {
     pub id: [c_char; 32],
 }
 
-/// A process that uses a device.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Process1 {

@@ -8,9 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::driver::{self, Out};
 
-/// A result of NVML.
 pub(super) type Return = c_int;
-/// What a call comes to.
 pub(super) type Outcome<T = ()> = Result<T, Return>;
 pub(super) const SUCCESS: Return = 0;
 const UNINITIALIZED: Return = 1;
@@ -68,7 +66,6 @@ nvml! {
     }
 }
 
-/// What an error means, in words.
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlErrorString(result: Return) -> *const c_char {
     let text: &CStr = match result {

@@ -11,11 +11,9 @@ use crate::jobs::{self, Progress};
 use crate::output;
 use crate::report::json::{self, Failed};
 
-/// How results are shown.
 #[derive(Clone, Copy, Debug)]
 pub struct Tables<'a> {
     pub command: &'a str,
-    /// Whether JSON takes the place of the tables.
     pub json: bool,
     /// Steps of work per file, for the progress bar.
     pub steps_per_file: usize,

@@ -35,7 +35,6 @@ pub struct Args {
     json: bool,
 }
 
-/// What was found for one trace.
 #[derive(Debug, serde::Serialize)]
 struct Report {
     file: String,
@@ -46,7 +45,6 @@ struct Report {
     fits: Vec<Fit>,
 }
 
-/// What was found for one candidate.
 #[derive(Debug, serde::Serialize)]
 struct Fit {
     allocator: String,

@@ -8,7 +8,6 @@ use crate::report::text::{geometric_mean, plural};
 use crate::runs::{Run, TraceReport};
 use crate::units::{bytes, count, duration_us};
 
-/// Columns of the longest bar.
 const COLUMNS: usize = 40;
 /// What people call them, by their names.
 const CALLED: [(&str, &str); 3] = [

@@ -30,7 +30,6 @@ const FILES: [(&str, &str); 8] = files![
 /// Address maps with more blocks than this have neighbours of one state drawn as one.
 const MOST_BLOCKS: usize = 20_000;
 
-/// The whole page.
 pub fn render<'a>(reports: impl IntoIterator<Item = &'a TraceReport>) -> Result<String> {
     let traces: Vec<Value> = reports.into_iter().map(trace).collect();
     let data = serde_json::to_string(&json!({

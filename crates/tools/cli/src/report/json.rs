@@ -9,7 +9,6 @@ pub const SCHEMA: u32 = 1;
 #[derive(Debug, serde::Serialize)]
 pub struct Document<'a, T> {
     pub schema: u32,
-    /// Version of the program.
     pub drystone: &'static str,
     pub command: &'a str,
     /// One per trace, in the order of the files.

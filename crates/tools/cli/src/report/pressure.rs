@@ -17,7 +17,6 @@ const MOST: f64 = 1.5;
 /// Sizes are whole granules: `1.5x` may be a little more.
 const ROUNDING: f64 = 0.01;
 
-/// One column of the picture.
 struct Figure {
     title: &'static str,
     of: fn(&Cell) -> Option<f64>,
@@ -30,7 +29,6 @@ const FIGURES: [Figure; 2] = [
     Figure { title: "device time over ideal", of: |cell| cell.makespan_over_ideal, least: 1.0 },
 ];
 
-/// The whole picture.
 pub fn render(reports: &[Report]) -> Result<String> {
     picture(reports.len(), ROW_HEIGHT, FIGURES.len(), |row, column, area| {
         panel(&reports[row], &FIGURES[column], area, (row, column) == (0, 0))

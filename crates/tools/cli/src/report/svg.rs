@@ -25,12 +25,10 @@ pub(super) const LINES: [RGBColor; 8] = [
     RGBColor(86, 96, 107),
 ];
 
-/// The whole picture.
 pub fn render(reports: &[TraceReport]) -> Result<String> {
     picture(reports.len(), PANEL_HEIGHT, 1, |row, _, area| panel(&reports[row], area))
 }
 
-/// A picture of panels, each of a row and a column.
 pub(super) fn picture(
     rows: usize,
     row_height: u32,

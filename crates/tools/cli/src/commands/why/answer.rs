@@ -8,7 +8,6 @@ use super::held::Held;
 use super::refused::Refused;
 use super::replayed::{self, Replayed};
 
-/// What is known.
 #[derive(Debug, serde::Serialize)]
 pub(super) struct Answer {
     pub(super) file: String,

@@ -10,7 +10,6 @@ use crate::args::GRANULE_BYTES;
 /// Bytes of one device, from the segments of a snapshot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub(super) struct Held {
-    /// Taken from the device.
     pub(super) reserved_bytes: u64,
     /// Of that, in the program's hands, after rounding.
     pub(super) allocated_bytes: u64,

@@ -21,7 +21,6 @@ const WARM: usize = 3;
 /// So many after them tell.
 const LEAST_ITERATIONS: usize = 5;
 
-/// The whole answer for one device.
 pub(super) fn text(report: &Answer) -> String {
     let mut lines = Vec::new();
     lines.extend(verdict(report));
@@ -220,7 +219,6 @@ fn elsewhere(report: &Answer) -> Vec<String> {
     lines
 }
 
-/// What would change it.
 fn advice(report: &Answer) -> Option<String> {
     if report.refused.as_ref().and_then(Refused::is_beyond_device) == Some(true) {
         let largest = report.holders.first().and_then(|holder| holder.at.as_deref());

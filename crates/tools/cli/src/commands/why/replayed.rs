@@ -20,7 +20,6 @@ const ASKED: [(&str, &str); 3] = [
 
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub(super) struct Replayed {
-    /// What people call it.
     pub(super) allocator: &'static str,
     /// What it holds at most, with ample memory.
     pub(super) held_bytes: u64,
