@@ -1,7 +1,7 @@
 //! Stream capture and graphs.
 
 use crate::program::{
-    ACTIVE, GLOBAL, GRANULE, INVALIDATED, RELAXED, allocate, control, cu, event, launch, passes,
+    ACTIVE, GLOBAL, GRANULE, INVALIDATED, RELAXED, allocate, cu, event, launch, passes, sim,
     status_of, stream, used_bytes, zeroed,
 };
 use cudarc::driver::sys::{self, CUgraphNodeType as NodeKind, CUstreamCaptureStatus as Status};
@@ -51,7 +51,7 @@ fn a_captured_graph_takes_its_time_when_it_is_launched() {
         cu!(cuEventRecord(event, second));
         cu!(cuStreamWaitEvent(first, event, 0));
         let graph = end(first);
-        assert_eq!(control("simcuda_now_ns", 0, 0), 0);
+        assert_eq!(sim().now_ns(0), 0);
         assert_eq!((nodes(graph), roots(graph)), (3, 1));
         let mut all = [null_mut(); 3];
         cu!(cuGraphGetNodes(graph, all.as_mut_ptr(), &mut 3));
@@ -64,7 +64,7 @@ fn a_captured_graph_takes_its_time_when_it_is_launched() {
         assert_eq!(seen, [0; 64], "captured work does not run");
         cu!(cuGraphLaunch(exec, first));
         cu!(cuStreamSynchronize(first));
-        assert_eq!(control("simcuda_now_ns", 0, 0), 1100);
+        assert_eq!(sim().now_ns(0), 1100);
         cu!(cuMemcpyDtoH_v2(seen.as_mut_ptr().cast(), bytes, 64));
         assert_eq!(seen, [7; 64]);
         cu!(cuGraphExecDestroy(exec));
@@ -140,7 +140,7 @@ fn graphs_are_updated_if_alike() {
         cu!(cuGraphExecUpdate_v2(exec, of(1), &mut result));
         cu!(cuGraphLaunch(exec, stream));
         cu!(cuStreamSynchronize(stream));
-        assert_eq!(control("simcuda_now_ns", 0, 0), 10);
+        assert_eq!(sim().now_ns(0), 10);
     });
 }
 

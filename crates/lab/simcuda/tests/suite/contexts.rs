@@ -1,8 +1,8 @@
 //! Several contexts of one device: whose work a wait is for, and what ends with a context.
 
 use crate::program::{
-    ACTIVE, GLOBAL, GRANULE, INVALIDATED, MIB, RELAXED, allocate, control, create, cu, event,
-    launch, map, passes, reserve, run, status_of, stream, use_device, used_bytes,
+    ACTIVE, GLOBAL, GRANULE, INVALIDATED, MIB, RELAXED, allocate, create, cu, event, launch, map,
+    passes, reserve, run, sim, status_of, stream, use_device, used_bytes,
 };
 use cudarc::driver::sys;
 use std::ptr::null_mut;
@@ -15,7 +15,7 @@ fn created() -> sys::CUcontext {
 }
 
 fn now_ns() -> u64 {
-    control("simcuda_now_ns", 0, 0)
+    sim().now_ns(0)
 }
 
 #[test]
@@ -190,8 +190,8 @@ fn each_context_takes_its_memory_as_long_as_it_lives() {
         cu!(cuCtxCreate_v4(&mut none, null_mut(), 0, 0) => CUDA_ERROR_OUT_OF_MEMORY);
         cu!(cuMemAlloc_v2(&mut address, 201 * MIB) => CUDA_ERROR_OUT_OF_MEMORY);
         allocate(200 * MIB);
-        assert_eq!(control("simcuda_physical_bytes", 0, 0), 200 << 20);
-        assert_eq!(control("simcuda_place_used_bytes", 0, 0), 1000 << 20);
+        assert_eq!(sim().physical_bytes(0), 200 << 20);
+        assert_eq!(sim().place_used_bytes(0), 1000 << 20);
         cu!(cuCtxDestroy_v2(other));
         cu!(cuCtxSetCurrent(first));
         assert_eq!(used_bytes(), CONTEXT_BYTES, "with what was allocated there");
@@ -210,7 +210,7 @@ fn contexts_that_outlive_a_reset_have_their_memory_after_it() {
         cu!(cuDevicePrimaryCtxRelease_v2(0));
         assert_eq!(used_bytes(), CONTEXT_BYTES, "the one that the program made");
         cu!(cuCtxDestroy_v2(other));
-        assert_eq!(control("simcuda_place_used_bytes", 0, 0), 0);
+        assert_eq!(sim().place_used_bytes(0), 0);
         cu!(cuDevicePrimaryCtxRelease_v2(0) => CUDA_ERROR_INVALID_CONTEXT);
     });
 }

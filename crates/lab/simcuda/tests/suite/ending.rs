@@ -1,9 +1,8 @@
 //! Violations, planned faults, lost contexts, exit and forks.
 
 use crate::program::{
-    allocate, control, cu, event, passes, passes_alone, run, run_alone, start, stream,
+    allocate, cu, event, passes, passes_alone, run, run_alone, sim, start, stream,
 };
-use std::ffi::{CString, c_char};
 use std::os::unix::process::ExitStatusExt;
 use std::ptr::null_mut;
 
@@ -29,7 +28,7 @@ fn a_lenient_driver_says_it_once_and_counts() {
         for _ in 0..3 {
             cu!(cuMemFree_v2(0x1234) => CUDA_ERROR_INVALID_VALUE);
         }
-        assert_eq!(control("simcuda_violation_count", 0, 0), 3);
+        assert_eq!(sim().violation_count(0), 3);
     }) else {
         return;
     };
@@ -38,33 +37,22 @@ fn a_lenient_driver_says_it_once_and_counts() {
     assert_eq!(complained.matches("cudaFree was refused").count(), 1, "{complained}");
 }
 
-fn fail(name: &str, nth: u64, for_ever: i32, error: i32) {
-    // SAFETY: the driver is loaded already.
-    let library = unsafe { libloading::Library::new("libcuda.so.1") }.unwrap();
-    type Fail = unsafe extern "C" fn(i32, *const c_char, u64, i32, i32) -> i32;
-    // SAFETY: that is its signature.
-    let function = unsafe { library.get::<Fail>(b"simcuda_fail") }.unwrap();
-    let name = CString::new(name).unwrap();
-    // SAFETY: the name is a C string.
-    assert_eq!(unsafe { function(0, name.as_ptr(), nth, for_ever, error) }, 0);
-}
-
 #[test]
 fn planned_faults_strike_by_either_apis_name() {
     passes("", || {
-        fail("cudaMalloc", 2, 0, 2);
+        sim().fail(0, "cudaMalloc", 2, false, 2).unwrap();
         allocate(512);
         cu!(cuMemAlloc_v2(&mut 0, 512) => CUDA_ERROR_OUT_OF_MEMORY);
         allocate(512);
         // A function that the simulated device knows nothing of.
-        fail("cuStreamCreate", 1, 1, 999);
+        sim().fail(0, "cuStreamCreate", 1, true, 999).unwrap();
         let mut stream = null_mut();
         cu!(cuStreamCreate(&mut stream, 0) => CUDA_ERROR_UNKNOWN);
         cu!(cuStreamCreate(&mut stream, 0) => CUDA_ERROR_UNKNOWN);
-        assert_eq!(control("simcuda_faults_fired", 0, 0), 3);
-        assert_eq!(control("simcuda_clear_faults", 0, 0), 0);
+        assert_eq!(sim().faults_fired(0), 3);
+        sim().clear_faults(0).unwrap();
         cu!(cuStreamCreate(&mut stream, 0));
-        assert_eq!(control("simcuda_faults_fired", 0, 0), 0);
+        assert_eq!(sim().faults_fired(0), 0);
     });
 }
 
@@ -72,7 +60,7 @@ fn planned_faults_strike_by_either_apis_name() {
 fn a_lost_context_refuses_every_call() {
     passes("", || {
         let event = event(2);
-        control("simcuda_lose_context", 0, 0);
+        sim().lose_context(0).unwrap();
         cu!(cuEventRecord(event, null_mut()) => CUDA_ERROR_ILLEGAL_ADDRESS);
         cu!(cuCtxSynchronize() => CUDA_ERROR_ILLEGAL_ADDRESS);
     });
@@ -82,10 +70,10 @@ fn a_lost_context_refuses_every_call() {
 fn b55_calls_after_exit_began_are_told_so() {
     passes("", || {
         let (address, stream) = (allocate(512), stream());
-        control("simcuda_begin_exit", 0, 0);
+        sim().begin_exit(0).unwrap();
         cu!(cuMemFree_v2(address) => CUDA_ERROR_DEINITIALIZED);
         cu!(cuStreamSynchronize(stream) => CUDA_ERROR_DEINITIALIZED);
-        assert_eq!(control("simcuda_violation_count", 0, 0), 2);
+        assert_eq!(sim().violation_count(0), 2);
     });
 }
 

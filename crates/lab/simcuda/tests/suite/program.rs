@@ -1,6 +1,7 @@
 //! Tests as programs of their own, and short forms of what all of them say.
 
 use cudarc::driver::sys::{self, CUstreamCaptureMode as Mode, CUstreamCaptureStatus as Status};
+use drystone_testkit::SimCuda;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::ptr::null_mut;
@@ -206,29 +207,16 @@ pub(crate) fn map(address: u64, bytes: usize, handle: u64, ordinal: i32) {
     cu!(cuMemSetAccess(address, bytes, &access(ordinal), 1));
 }
 
-/// A control function of the simulated driver that takes an ordinal and a number.
-pub(crate) fn control(name: &str, ordinal: i32, number: u64) -> u64 {
-    // SAFETY: the driver is loaded already.
-    let library = unsafe { libloading::Library::new("libcuda.so.1") }.unwrap();
-    type Control = unsafe extern "C" fn(i32, u64) -> u64;
-    // SAFETY: control functions with these arguments, or fewer, take them in these registers.
-    let function = unsafe { library.get::<Control>(name.as_bytes()) }.unwrap();
-    // SAFETY: the function takes any values.
-    unsafe { function(ordinal, number) }
+/// The control functions of the simulated driver.
+pub(crate) fn sim() -> SimCuda {
+    SimCuda::find().unwrap()
 }
 
-/// Puts a fresh device instead of the first one.
+/// Puts a fresh device by the environment's settings instead of the first one.
 pub(crate) fn reset() {
-    // Null settings are the environment's.
-    assert_eq!(control("simcuda_reset_device", 0, 0) as i32, 0);
+    sim().reset_device(0, "").unwrap();
 }
 
 pub(crate) fn launch(stream: sys::CUstream, ns: u64) {
-    // SAFETY: the driver is loaded already.
-    let library = unsafe { libloading::Library::new("libcuda.so.1") }.unwrap();
-    type Launch = unsafe extern "C" fn(i32, sys::CUstream, u64) -> i32;
-    // SAFETY: that is its signature.
-    let function = unsafe { library.get::<Launch>(b"simcuda_launch") }.unwrap();
-    // SAFETY: the function takes any values.
-    assert_eq!(unsafe { function(0, stream, ns) }, 0);
+    sim().launch(0, stream.cast(), ns).unwrap();
 }

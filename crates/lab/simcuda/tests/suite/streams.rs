@@ -1,6 +1,6 @@
 //! Streams and events: time, handles, two devices, default streams, callbacks.
 
-use crate::program::{control, cu, event, launch, passes, stream, use_device};
+use crate::program::{cu, event, launch, passes, sim, stream, use_device};
 use cudarc::driver::sys;
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -26,7 +26,7 @@ fn time_passes_only_when_someone_waits() {
         let untimed = event(NO_TIMING);
         cu!(cuEventRecord(untimed, stream));
         cu!(cuEventElapsedTime_v2(&mut ms, before, untimed) => CUDA_ERROR_INVALID_HANDLE);
-        assert_eq!(control("simcuda_now_ns", 0, 0), 3_000_000);
+        assert_eq!(sim().now_ns(0), 3_000_000);
     });
 }
 
@@ -39,25 +39,6 @@ fn a_program_that_polls_comes_to_an_end() {
         // SAFETY: the event is one.
         while unsafe { sys::cuEventQuery(event) } as i32 == 600 {}
         cu!(cuStreamQuery(stream));
-    });
-}
-
-#[test]
-fn handles_are_recycled_at_once_and_identities_never() {
-    passes("stale_handles_end:false", || {
-        let (mut first_id, mut second_id) = (0, 0);
-        let first = stream();
-        cu!(cuStreamGetId(first, &mut first_id));
-        cu!(cuStreamDestroy_v2(first));
-        cu!(cuStreamGetId(first, &mut second_id) => CUDA_ERROR_INVALID_HANDLE);
-        cu!(cuStreamDestroy_v2(first) => CUDA_ERROR_INVALID_HANDLE);
-        let second = stream();
-        assert_eq!(first, second);
-        cu!(cuStreamGetId(second, &mut second_id));
-        assert_ne!(first_id, second_id);
-        let gone = event(NO_TIMING);
-        cu!(cuEventDestroy_v2(gone));
-        assert_eq!(event(NO_TIMING), gone);
     });
 }
 
@@ -89,32 +70,7 @@ fn a_stream_of_one_device_waits_for_an_event_of_another() {
         cu!(cuStreamQuery(second) => CUDA_ERROR_NOT_READY);
         cu!(cuStreamSynchronize(second));
         cu!(cuEventQuery(event));
-        assert_eq!(control("simcuda_now_ns", 1, 0), 500);
-    });
-}
-
-#[test]
-fn default_streams_are_two() {
-    passes("", || {
-        let (legacy, own) = (1 as sys::CUstream, 2 as sys::CUstream);
-        let id = |stream| {
-            let mut id = 0;
-            cu!(cuStreamGetId(stream, &mut id));
-            id
-        };
-        assert_eq!(id(null_mut()), id(legacy));
-        assert_ne!(id(legacy), id(own));
-        let here = id(own);
-        let there = std::thread::spawn(|| {
-            use_device(0);
-            let mut id = 0;
-            cu!(cuStreamGetId(2 as sys::CUstream, &mut id));
-            id
-        });
-        assert_ne!(here, there.join().unwrap());
-        launch(own, 100);
-        cu!(cuStreamQuery(own) => CUDA_ERROR_NOT_READY);
-        cu!(cuStreamQuery(legacy));
+        assert_eq!(sim().now_ns(1), 500);
     });
 }
 
@@ -123,7 +79,7 @@ fn host_functions_run_after_the_work_before_them() {
     passes("", || {
         unsafe extern "C" fn look(place: *mut c_void) {
             // SAFETY: the test handed the place of a number in.
-            unsafe { place.cast::<u64>().write(control("simcuda_now_ns", 0, 0)) };
+            unsafe { place.cast::<u64>().write(sim().now_ns(0)) };
         }
         let stream = stream();
         let mut seen = 0u64;

@@ -88,6 +88,7 @@ functions! {
     simcuda_calls: fn(c_int) -> u64;
     simcuda_physical_bytes: fn(c_int) -> u64;
     simcuda_peak_physical_bytes: fn(c_int) -> u64;
+    simcuda_place_used_bytes: fn(c_int) -> u64;
     simcuda_live_objects: fn(c_int, *mut c_char, u64) -> u64;
     simcuda_fail: fn(c_int, *const c_char, u64, c_int, c_int) -> c_int;
     simcuda_clear_faults: fn(c_int) -> c_int;
@@ -175,6 +176,8 @@ of_device! {
         physical_bytes = simcuda_physical_bytes;
         /// The most physical memory that was ever in use at one time, in bytes.
         peak_physical_bytes = simcuda_peak_physical_bytes;
+        /// What is in use of the device at a place of the machine, in bytes, as NVML tells it.
+        place_used_bytes = simcuda_place_used_bytes;
         /// How many calls have failed by plan since the plans were last cleared.
         faults_fired = simcuda_faults_fired;
     }
