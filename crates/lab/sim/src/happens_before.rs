@@ -91,7 +91,6 @@ impl HappensBefore {
         self.host.join(clock);
     }
 
-    /// The host saw that the stream is idle.
     pub(crate) fn host_observes_stream(&mut self, stream: u32) {
         if let Some(clock) = self.streams.get(stream as usize) {
             self.host.join(clock);

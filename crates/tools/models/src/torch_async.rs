@@ -24,7 +24,6 @@ struct Block {
     address: u64,
     bytes: u64,
     stream: u16,
-    /// Other streams that use it.
     uses: Vec<u16>,
     /// The capture whose graph's memory it is.
     capture: Option<u64>,
@@ -50,7 +49,6 @@ pub struct Replay {
     blocks: HashMap<u64, Block>,
     /// Freed in captures, although no capture made them.
     deferred: Vec<Block>,
-    /// Captures under way.
     captures: u32,
     /// Requests that captures made.
     captured: u64,

@@ -49,7 +49,6 @@ fn repeat(row: &Row, trace: &Trace) -> Row {
     }
 }
 
-/// Lines that tell where the model differs on one trace.
 fn differences(rows: &[Row], trace: &Trace) -> Vec<String> {
     let repeated = rows.iter().map(|row| (row, repeat(row, trace)));
     let different = repeated.filter(|(row, model)| *row != model);

@@ -74,7 +74,6 @@ impl AsyncPools {
         found.ok_or(ErrorCode::InvalidValue)
     }
 
-    /// The memory of the graph that a capture makes.
     pub(crate) fn graph_mut(&mut self, capture: u64) -> &mut AsyncPool {
         // Captured work does not run, so no free is reached, and nothing is ordered by time.
         let config = MemoryPoolConfig::default()
@@ -100,7 +99,6 @@ impl AsyncPools {
         self.graphs.keys().copied().collect()
     }
 
-    /// Physical memory of all graphs.
     pub(crate) fn graph_bytes(&self) -> u64 {
         self.graphs.values().map(|graph| graph.pool.usage().reserved_bytes).sum()
     }
@@ -111,7 +109,6 @@ impl AsyncPools {
         self.table.iter().chain(&self.orphans).chain(graphs).find_map(|pool| pool.extent_at(at))
     }
 
-    /// Handles of the pools that were not destroyed.
     pub(crate) fn handles(&self) -> Vec<MemoryPool> {
         self.table.values().map(MemoryPool).collect()
     }

@@ -70,7 +70,6 @@ impl Supply {
         Ok(self.total_bytes.saturating_sub(used))
     }
 
-    /// What this process has of the device.
     const fn own_bytes(&self) -> u64 {
         self.used_bytes + self.context_bytes
     }

@@ -122,7 +122,6 @@ pub(crate) fn used_bytes() -> usize {
     total - free
 }
 
-/// What an address tells.
 pub(crate) fn told_of<T: Default>(address: u64, attribute: sys::CUpointer_attribute) -> T {
     let mut told = T::default();
     cu!(cuPointerGetAttribute((&raw mut told).cast(), attribute, address));
@@ -162,7 +161,6 @@ pub(crate) fn properties(ordinal: i32) -> sys::CUmemAllocationProp {
     properties
 }
 
-/// Properties of a pool of the first device.
 pub(crate) fn pool_properties() -> sys::CUmemPoolProps {
     let mut properties: sys::CUmemPoolProps = zeroed();
     properties.allocType = sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;

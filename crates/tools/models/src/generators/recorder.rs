@@ -139,12 +139,10 @@ impl Recorder {
         self.push(Kind::Free, number, bytes, stream);
     }
 
-    /// An iteration ended.
     pub(super) fn iteration(&mut self) {
         self.push(Kind::Iteration, 0, 0, 0);
     }
 
-    /// The program gives the cache back.
     pub(super) fn empty_cache(&mut self) {
         self.push(Kind::EmptyCache, 0, 0, 0);
     }

@@ -40,7 +40,6 @@ pub struct Allocator {
     pub(super) live: HashMap<u64, BlockId>,
     pub(super) events: Events,
     pub(super) expandables: Expandables,
-    /// Captures under way.
     pub(super) captures: u32,
     /// Blocks freed meanwhile that other streams use, whose events wait for the end of captures.
     pub(super) deferred: Vec<BlockId>,

@@ -57,7 +57,6 @@ impl Block {
         }
     }
 
-    /// Another piece of the same segment.
     pub(super) fn piece(&self, address: u64, bytes: u64) -> Self {
         Self {
             expandable: self.expandable,
@@ -66,7 +65,6 @@ impl Block {
         }
     }
 
-    /// Whether it is only a part of its segment.
     pub(super) const fn is_split(&self) -> bool {
         self.previous.is_some() || self.next.is_some()
     }

@@ -46,7 +46,6 @@ impl BlockPool {
         self.free.range((stream, bytes, 0)..=(stream, u64::MAX, u64::MAX)).map(|(_, id)| *id)
     }
 
-    /// The stream's unmapped blocks by address.
     pub(super) fn unmapped_of(&self, stream: u16) -> impl Iterator<Item = BlockId> {
         self.unmapped.range((stream, 0)..=(stream, u64::MAX)).map(|(_, id)| *id)
     }

@@ -168,7 +168,6 @@ fn bad(key: &str, value: &str, expected: &str) -> ConfigError {
     ConfigError(format!("bad value `{value}` of `{key}`: give {expected}"))
 }
 
-/// A number in decimal digits.
 fn number(text: &str) -> Option<u64> {
     if text.bytes().all(|byte| byte.is_ascii_digit()) { text.parse().ok() } else { None }
 }

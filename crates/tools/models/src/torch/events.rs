@@ -19,12 +19,10 @@ pub(super) struct Events {
 }
 
 impl Events {
-    /// An event to use again, if there is one.
     pub(super) fn take_spare(&mut self) -> Option<Event> {
         self.spare.pop()
     }
 
-    /// Whether no event is in flight.
     pub(super) fn is_empty(&self) -> bool {
         self.in_flight == 0
     }
@@ -34,7 +32,6 @@ impl Events {
         self.queues.len()
     }
 
-    /// The oldest event in flight on a stream.
     pub(super) fn front(&self, stream: usize) -> Option<Event> {
         self.queues.get(stream)?.front().map(|(event, _)| *event)
     }

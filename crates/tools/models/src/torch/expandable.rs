@@ -4,7 +4,6 @@
 
 use drystone_driver::{Driver, DriverError, Handle, Stream};
 
-/// Names an expandable segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ExpandableId(usize);
 
@@ -124,7 +123,6 @@ impl Expandable {
     }
 }
 
-/// The expandable segments of one allocator.
 #[derive(Debug, Default)]
 pub(super) struct Expandables {
     items: Vec<Option<Expandable>>,
@@ -142,7 +140,6 @@ impl Expandables {
         ExpandableId(index)
     }
 
-    /// The segment of a name.
     pub(super) fn get(&mut self, id: ExpandableId) -> Option<&mut Expandable> {
         self.items.get_mut(id.0)?.as_mut()
     }

@@ -91,7 +91,6 @@ impl Allocator {
         Ok(())
     }
 
-    /// The oldest event of a stream has passed.
     fn event_passed(&mut self, stream: usize) {
         let Some(id) = self.events.pop(stream) else { return };
         self.blocks[id].pending_events -= 1;

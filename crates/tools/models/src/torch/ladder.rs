@@ -85,7 +85,6 @@ impl Allocator {
         self.grow(driver, request)
     }
 
-    /// Takes the best cached block out of its pool.
     fn best_fit(&mut self, request: &Request) -> Option<BlockId> {
         let pool = request.pool.index();
         self.pools[pool].searches += u64::from(self.gc_limit_bytes().is_some());

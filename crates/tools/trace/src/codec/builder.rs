@@ -67,7 +67,6 @@ pub(super) struct Live {
     pub(super) pool: u8,
 }
 
-/// What [`Builder::finish`] returns.
 pub(super) struct Built {
     pub(super) trace: Trace,
     /// Raw stream values by dense number.
@@ -121,7 +120,6 @@ impl Builder {
         self.streams.raw.get(usize::from(number)).copied().unwrap_or(0)
     }
 
-    /// A live block's allocation.
     pub(super) fn live(&self, block: u32) -> Live {
         self.live[block as usize]
     }
@@ -242,7 +240,6 @@ impl Builder {
         self.push(Event { bytes, stream, pool, ..Event::bare(time_ns, Kind::OutOfMemory) })
     }
 
-    /// The trace.
     pub(super) fn finish(self, name: String) -> Built {
         let Self { mut events, streams, .. } = self;
         let (raw, renumbered) = streams.sorted();

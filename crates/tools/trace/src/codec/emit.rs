@@ -6,13 +6,10 @@ use crate::snapshot::StackId;
 
 /// Takes values one after the other; keys come right before their values.
 pub(crate) trait Emit {
-    /// Opens a dictionary.
     fn dict(&mut self) -> io::Result<()>;
-    /// Opens a list.
     fn list(&mut self) -> io::Result<()>;
     /// Closes the innermost dictionary or list.
     fn end(&mut self) -> io::Result<()>;
-    /// The key of the next value.
     fn key(&mut self, key: &str) -> io::Result<()>;
     fn text(&mut self, text: &str) -> io::Result<()>;
     fn int(&mut self, number: i128) -> io::Result<()>;

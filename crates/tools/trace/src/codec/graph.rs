@@ -60,7 +60,6 @@ struct Run {
 #[derive(Debug)]
 pub(super) struct Full;
 
-/// All values of a file.
 pub(super) struct Graph<'f> {
     file: &'f [u8],
     text: Vec<u8>,
@@ -81,7 +80,6 @@ impl<'f> Graph<'f> {
         Ok(id)
     }
 
-    /// The value.
     pub(super) fn node(&self, id: Id) -> Node {
         self.nodes[id as usize]
     }
@@ -90,7 +88,6 @@ impl<'f> Graph<'f> {
         self.nodes.len()
     }
 
-    /// Replaces a value.
     pub(super) fn set(&mut self, id: Id, node: Node) {
         self.nodes[id as usize] = node;
     }
@@ -152,7 +149,6 @@ impl<'f> Graph<'f> {
         }
     }
 
-    /// The items of a container, in order.
     pub(super) fn items(&self, items: Items) -> impl Iterator<Item = Id> + '_ {
         let first = self.runs.get(items.first as usize);
         let runs = std::iter::successors(first, |run| self.runs.get(run.next as usize));

@@ -22,7 +22,6 @@ const HEADER: &str = "Thread,Time,Action,Pointer,Size,Stream";
 const DAY_NS: u64 = 86_400_000_000_000;
 const DISORDER_NS: u64 = 1_000_000_000;
 
-/// Reads a log.
 pub(super) fn read(
     input: impl Read,
     name: &str,

@@ -194,7 +194,6 @@ fn recorded_before(trace: &Trace, index: usize) -> impl Iterator<Item = &Event> 
     before.take_while(move |event| event.kind == Kind::RecordStream && event.block == block)
 }
 
-/// Breaks at the first refusal.
 struct UntilRefused;
 
 impl<R: ?Sized> Probe<R> for UntilRefused {

@@ -8,7 +8,6 @@ use super::{BlockState, DriverCost, Layout, LayoutBlock, LayoutSegment, Refusal,
 /// Microseconds that a driver call of the reference costs.
 pub(super) const CALL_US: f64 = 100.0;
 
-/// The reference allocator.
 #[derive(Debug, Default)]
 pub(super) struct Reference {
     pub(super) capacity_bytes: u64,

@@ -1,6 +1,5 @@
 //! The lines that every file of the format begins with.
 
-/// The header line.
 pub(super) const HEADER: &str = "op,id,bytes,stream,time_ns";
 /// The header line of traces with several pools.
 pub(super) const HEADER_POOLS: &str = "op,id,bytes,stream,time_ns,pool";

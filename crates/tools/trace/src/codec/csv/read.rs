@@ -70,7 +70,6 @@ struct Lines {
     blocks: Vec<u32>,
 }
 
-/// The numbers of a line.
 struct Row {
     id: u64,
     bytes: u64,

@@ -6,10 +6,8 @@
 use crate::codec::error::Problem;
 use crate::codec::graph::Node;
 
-/// What a step through the file gives.
 pub(super) type Step<T = ()> = Result<T, Problem>;
 
-/// A place in the file.
 pub(super) struct Cursor<'f> {
     file: &'f [u8],
     at: usize,
@@ -37,7 +35,6 @@ impl<'f> Cursor<'f> {
         Ok(byte)
     }
 
-    /// The next `len` bytes.
     pub(super) fn take(&mut self, len: u64) -> Step<&'f [u8]> {
         let left = &self.file[self.at..];
         let taken = usize::try_from(len).ok().and_then(|len| left.get(..len));
@@ -46,7 +43,6 @@ impl<'f> Cursor<'f> {
         Ok(taken)
     }
 
-    /// The next `N` bytes.
     pub(super) fn array<const N: usize>(&mut self) -> Step<[u8; N]> {
         let Some(array) = self.file[self.at..].first_chunk() else {
             return Err(Problem::Truncated);
@@ -83,7 +79,6 @@ pub(super) fn long(bytes: &[u8]) -> Step<Node> {
     integer(i128::from_le_bytes(wide))
 }
 
-/// A decimal integer.
 pub(super) fn decimal(digits: &[u8]) -> Step<Node> {
     let text = std::str::from_utf8(digits).map_err(|_| Problem::PickleNumber)?;
     integer(text.parse().map_err(|_| Problem::PickleNumber)?)

@@ -18,7 +18,6 @@ opcodes! {
     BINBYTES8 0x8e   MEMOIZE 0x94   FRAME 0x95   BYTEARRAY8 0x96
 }
 
-/// The name of an opcode that this reader refuses.
 pub(super) fn refused(opcode: u8) -> Option<&'static str> {
     Some(match opcode {
         b'P' => "PERSID",

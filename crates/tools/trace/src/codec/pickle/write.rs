@@ -15,7 +15,6 @@ const BATCH: u32 = 1000;
 /// Texts longer than this are not looked up in the memo, but written again.
 const MEMO_TEXT_BYTES: usize = 512;
 
-/// A pickle as it streams out.
 pub(in crate::codec) struct Writer<W> {
     output: W,
     open: Vec<Open>,
@@ -34,7 +33,6 @@ struct Open {
 }
 
 impl<W: Write> Writer<W> {
-    /// Starts a pickle.
     pub(in crate::codec) fn new(mut output: W) -> io::Result<Self> {
         output.write_all(&[op::PROTO, 2])?;
         Ok(Self {
@@ -46,7 +44,6 @@ impl<W: Write> Writer<W> {
         })
     }
 
-    /// Ends the pickle.
     pub(in crate::codec) fn finish(mut self) -> io::Result<()> {
         self.output.write_all(&[op::STOP])?;
         self.output.flush()

@@ -38,7 +38,6 @@ fn of_device(annotations: &[Value], device: u32) -> impl Iterator<Item = &Value>
     annotations.iter().filter(move |note| note["device"].as_u64().is_none_or(is_own))
 }
 
-/// Times at which iterations end.
 fn ends(annotations: &[Value], device: u32) -> Vec<i64> {
     let ends: Vec<(&str, i64)> = of_device(annotations, device)
         .filter(|note| note["stage"] == "END")

@@ -19,7 +19,6 @@ pub(super) struct Converter<'s> {
     snapshot: &'s Arc<Snapshot>,
     pub(super) device: u32,
     pub(super) entries: &'s [Entry],
-    /// The device's segments, by address.
     pub(super) segments: Vec<&'s Segment>,
     /// By address: the last entry that made a segment there.
     made: HashMap<u64, usize>,
@@ -80,7 +79,6 @@ impl<'s> Converter<'s> {
         self.now_ns
     }
 
-    /// Takes the entry at an index.
     pub(super) fn entry(&mut self, index: usize, entry: &Entry) -> Step {
         let time_ns = self.time_ns(entry.time_us);
         match entry.action {
@@ -165,7 +163,6 @@ impl<'s> Converter<'s> {
         Ok(())
     }
 
-    /// Takes what an annotation tells.
     pub(super) fn told(&mut self, time_us: i64, told: Told) -> Step {
         let time_ns = self.time_ns(time_us);
         match told {

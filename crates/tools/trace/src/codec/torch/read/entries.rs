@@ -105,7 +105,6 @@ impl Reader<'_, '_> {
         }
     }
 
-    /// Reads the list of annotations.
     pub(super) fn annotations(&mut self, value: Id) -> Read<()> {
         for (index, note) in self.list(value)?.enumerate() {
             let note = self.plain.value(note).map_err(|f| f.at(format_args!("[{index}]")))?;

@@ -6,7 +6,6 @@ use std::fmt::{Display, Write as _};
 
 use crate::codec::error::{Place, Problem};
 
-/// What looking at a value gives.
 pub(super) type Read<T> = Result<T, Fault>;
 
 /// A problem, and the path to the value that has it, innermost step first.

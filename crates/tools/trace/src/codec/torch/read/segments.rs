@@ -7,7 +7,6 @@ use crate::codec::graph::Id;
 use crate::snapshot::{Block, BlockState, Segment};
 
 impl Reader<'_, '_> {
-    /// Reads the list of segments.
     pub(super) fn segments(&mut self, value: Id) -> Read<()> {
         for (index, segment) in self.list(value)?.enumerate() {
             self.plain.spend()?;
