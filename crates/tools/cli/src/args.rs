@@ -47,7 +47,7 @@ pub struct DeviceArgs {
 }
 
 /// How time passes in a replay.
-#[derive(Clone, Copy, Debug, clap::Args)]
+#[derive(Clone, Copy, Debug, Default, clap::Args)]
 pub struct Time {
     /// Prices of driver calls
     #[arg(long, value_enum, value_name = "TABLE", default_value_t, conflicts_with = "device")]
@@ -68,7 +68,7 @@ pub struct Time {
 }
 
 /// A device as it was measured.
-#[derive(Clone, Copy, Debug, clap::Args)]
+#[derive(Clone, Copy, Debug, Default, clap::Args)]
 pub struct Profile {
     /// The device as `cargo xtask gpu` measured it, in its results.json: memory, prices of driver
     /// calls, limits. What was not measured is as without
@@ -132,7 +132,7 @@ impl Costs {
 }
 
 /// What the device does that its size and its prices do not tell.
-#[derive(Clone, Copy, Debug, clap::Args)]
+#[derive(Clone, Copy, Debug, Default, clap::Args)]
 pub struct Quirks {
     /// Microseconds from the end of the work before an event until the event is ready [default: 20
     /// where kernels are modelled, else 0]
@@ -143,13 +143,6 @@ pub struct Quirks {
     /// of MPS
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub withheld: Option<u64>,
-}
-
-impl Quirks {
-    /// How late events are, in nanoseconds, where given.
-    pub fn event_latency_ns(self) -> Option<u64> {
-        self.event_latency_us.map(|us| (us * 1e3) as u64)
-    }
 }
 
 /// Where results go beside the table on standard output.

@@ -55,6 +55,7 @@ impl Device {
     /// A fresh allocator for a trace, on a fresh device of its own.
     pub fn build(&self, candidate: &Candidate, trace: &Trace) -> Result<Box<dyn Replayed>> {
         let with_kernels = self.kernels == Kernels::On;
+        let given_ns = self.quirks.event_latency_us.map(|us| (us * 1e3) as u64);
         let latency_ns = if with_kernels { EVENT_LATENCY_NS } else { 0 };
         let config = SimConfig { costs: self.costs.table(), ..SimConfig::default() };
         let config = self.measured.map_or(config.clone(), |device| device.applied_to(config));
@@ -63,7 +64,7 @@ impl Device {
         let config = SimConfig {
             total_bytes: self.capacity_bytes.saturating_add(withheld_bytes),
             process_limit_bytes: self.capacity_bytes,
-            event_latency_ns: self.quirks.event_latency_ns().unwrap_or(latency_ns),
+            event_latency_ns: given_ns.unwrap_or(latency_ns),
             ..config
         };
         let config = if with_kernels { work_config(config) } else { config };

@@ -44,21 +44,15 @@ pub fn read_events(input: &Input, replays: usize, progress: &Progress) -> Result
     Ok(traces)
 }
 
-/// An argument that stands for nothing readable.
-#[derive(Debug)]
-pub struct Failure {
-    pub file: String,
-    pub error: anyhow::Error,
-}
-
-/// Expands the arguments. What cannot be read at all comes back as failures beside the rest.
-pub fn expand(arguments: &[PathBuf]) -> (Vec<Input>, Vec<Failure>) {
+/// Expands the arguments. Those that stand for nothing readable come back as errors that name them,
+/// beside the rest.
+pub fn expand(arguments: &[PathBuf]) -> (Vec<Input>, Vec<anyhow::Error>) {
     let (mut inputs, mut failures) = (Vec::new(), Vec::new());
     for argument in arguments {
-        let file = argument.display().to_string();
-        match expand_one(argument, inputs.contains(&Input::Stdin)) {
+        let expanded = expand_one(argument, inputs.contains(&Input::Stdin));
+        match expanded.with_context(|| argument.display().to_string()) {
             Ok(more) => inputs.extend(more),
-            Err(error) => failures.push(Failure { file, error }),
+            Err(error) => failures.push(error),
         }
     }
     (inputs, failures)
@@ -133,7 +127,7 @@ mod tests {
             [folder.path().join(""), folder.path().join("*.none"), "-".into(), "-".into()];
         let (inputs, failures) = expand(&arguments);
         assert_eq!(inputs, [Input::Stdin]);
-        let texts: Vec<_> = failures.iter().map(|f| f.error.to_string()).collect();
+        let texts: Vec<_> = failures.iter().map(|f| f.root_cause().to_string()).collect();
         assert!(texts[0].starts_with("is a directory"), "{texts:?}");
         let example = format!("'{}'", folder.path().join("*").display());
         assert!(texts[0].ends_with(&example), "{texts:?}");

@@ -156,7 +156,7 @@ impl Args {
 fn one_input(from: &Path) -> Result<Input> {
     let (mut inputs, failures) = input::expand(std::slice::from_ref(&from.to_owned()));
     if let Some(failure) = failures.into_iter().next() {
-        return Err(anyhow!("{}: {:#}", failure.file, failure.error));
+        return Err(failure);
     }
     let input = inputs.pop().ok_or_else(|| anyhow!("{}: no such file", from.display()))?;
     anyhow::ensure!(inputs.is_empty(), "{}: several files match; name one", from.display());

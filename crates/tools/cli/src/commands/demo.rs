@@ -11,9 +11,7 @@ use drystone_models::{Candidate, DRYSTONE_VMM, TORCH_EXPANDABLE, TORCH_NATIVE};
 use drystone_trace::model::Trace;
 
 use super::each_file::{self, Ended, Tables};
-use crate::args::{
-    Capacity, Costs, Files, GapsArg, Kernels, Profile, Quirks, Time, parse_capacity,
-};
+use crate::args::{Capacity, Costs, Files, Quirks, Time, parse_capacity};
 use crate::candidates::Device;
 use crate::input::{self, Input};
 use crate::jobs::Progress;
@@ -77,13 +75,8 @@ pub fn run(args: &Args) -> Result<Ended> {
 fn settings(args: &Args, with_layouts: bool) -> Settings {
     Settings {
         capacity: Some(args.capacity),
-        quirks: Quirks { event_latency_us: None, withheld: None },
-        time: Time {
-            costs: args.costs,
-            profile: Profile { device: None },
-            kernels: Kernels::On,
-            gaps: GapsArg::Keep,
-        },
+        quirks: Quirks::default(),
+        time: Time { costs: args.costs, ..Time::default() },
         with_layouts,
         with_processor_time: false,
     }

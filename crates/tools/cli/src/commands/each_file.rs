@@ -31,7 +31,7 @@ impl Tables<'_> {
         let (inputs, failures) = input::expand(&files.files);
         let mut errors = Vec::new();
         for failure in failures {
-            tell(&mut errors, format!("{}: {:#}", failure.file, failure.error));
+            tell(&mut errors, format!("{failure:#}"));
         }
         let progress = Progress::new((inputs.len() * self.steps_per_file) as u64);
         let mut reports = Vec::new();

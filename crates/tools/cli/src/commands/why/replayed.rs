@@ -29,7 +29,7 @@ pub(super) struct Replayed {
 
 pub(super) fn all(trace: &Trace, device_bytes: Option<u64>) -> Result<Vec<Replayed>> {
     let trace = asked_again(trace);
-    let ample = Device::untimed(Quirks { event_latency_us: None, withheld: None }, None);
+    let ample = Device::untimed(Quirks::default(), None);
     let one = |&(name, allocator): &(&str, &'static str)| -> Result<Replayed> {
         let candidate = Candidate::named(name, "")?;
         let options = Options { timed_passes: 0, curve_points: 1 };
