@@ -5,11 +5,9 @@
 
 mod backtraces;
 mod bindings;
-mod bugs;
 mod capi;
 mod command;
 mod engines;
-mod figures;
 mod frameworks;
 mod fuzz;
 mod gpu;
@@ -18,9 +16,9 @@ mod package;
 mod parts;
 mod python;
 mod release;
-mod score;
 mod simcuda;
 mod stubs;
+mod studies;
 mod suite;
 mod test;
 mod toolchain;
@@ -226,11 +224,11 @@ fn carry_out(task: Task) -> Result<()> {
         Task::TorchTests { torch, arguments } => python::torch_tests(&torch, &arguments),
         Task::Shims { args, new } => wheel::shims(&args, new),
         Task::Fuzz { seconds } => fuzz::fuzz(seconds),
-        Task::Figures(rest) => figures::figures(&rest.arguments),
+        Task::Figures(rest) => studies::figures(&rest.arguments),
         Task::Frameworks { names } => frameworks::frameworks(&names),
-        Task::Bugs(rest) => bugs::bugs("bugs", &rest.arguments),
-        Task::Matrix(rest) => bugs::bugs("matrix", &rest.arguments),
-        Task::Score(rest) => score::score(&rest.arguments),
+        Task::Bugs(rest) => studies::reports("bugs", &rest.arguments),
+        Task::Matrix(rest) => studies::reports("matrix", &rest.arguments),
+        Task::Score(rest) => studies::score(&rest.arguments),
         Task::Bench => bench(&["hit_path", "stalls", "replay", "decode"]),
         Task::Instructions => instructions(),
         Task::Capi { out } => shown(capi::build(out)),
