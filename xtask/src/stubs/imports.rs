@@ -39,32 +39,32 @@ pub type Names = BTreeSet<(String, String)>;
 /// What libraries import, by the library they import it from.
 pub type Imports = BTreeMap<String, Names>;
 
-/// What the libraries of several wheels import from libraries of NVIDIA's: a stub serves them all.
+/// What the libraries of several wheels import from libraries of NVIDIA's outside them: a stub
+/// serves them all.
 pub fn read_all(folders: &[PathBuf]) -> Result<Imports> {
-    let mut all = Imports::new();
-    for folder in folders {
-        add(&mut all, read(folder)?);
-    }
-    Ok(all)
-}
-
-/// What the libraries in a folder import from libraries of NVIDIA's outside it.
-fn read(folder: &Path) -> Result<Imports> {
     let mut imports = Imports::new();
     // Whom a library needs is known before what it wants of whom.
     let mut wanted = Vec::new();
-    for file in files_of(folder, "so")? {
-        let read = read_library(&file, &mut imports, &mut wanted);
-        read.with_context(|| format!("read the symbols of {}", file.display()))?;
-    }
-    for (library, version, name) in wanted {
-        let library = if library.is_empty() { guess(&imports, &name) } else { Some(library) };
-        if let Some(names) = library.and_then(|library| imports.get_mut(&library)) {
-            names.insert((version, name));
+    for folder in folders {
+        for file in files_of(folder, "so")? {
+            let read = read_library(&file, &mut imports, &mut wanted);
+            read.with_context(|| format!("read the symbols of {}", file.display()))?;
         }
     }
+    wanted.into_iter().for_each(|symbol| add(&mut imports, symbol));
     add_others(&mut imports);
     Ok(imports)
+}
+
+/// Adds a symbol to its library, if that is stubbed; one without a version to every library that it
+/// may come from.
+fn add(imports: &mut Imports, (library, version, name): (String, String, String)) {
+    let guessed = UNVERSIONED.iter().find(|(begin, _)| name.starts_with(begin));
+    let begin = if library.is_empty() { guessed.map(|guess| guess.1) } else { Some(&*library) };
+    let Some(begin) = begin else { return };
+    for (_, names) in imports.iter_mut().filter(|(library, _)| library.starts_with(begin)) {
+        names.insert((version.clone(), name.clone()));
+    }
 }
 
 /// Notes the libraries that one needs, and the symbols it lacks: each with its library and version,
@@ -105,15 +105,6 @@ fn give_versions(names: &mut Names) {
     *names = std::mem::take(names).into_iter().map(given).collect();
 }
 
-/// Adds what other libraries import.
-fn add(imports: &mut Imports, others: Imports) {
-    for (library, others) in others {
-        let names = imports.entry(library).or_default();
-        names.extend(others);
-        give_versions(names);
-    }
-}
-
 /// What more is asked of the libraries that are there.
 fn add_others(imports: &mut Imports) {
     for (begin, name) in OTHERS {
@@ -123,12 +114,6 @@ fn add_others(imports: &mut Imports) {
         }
     }
     imports.values_mut().for_each(give_versions);
-}
-
-/// The library that a name without a version must come from.
-fn guess(imports: &Imports, name: &str) -> Option<String> {
-    let (_, begin) = UNVERSIONED.iter().find(|(begin, _)| name.starts_with(begin))?;
-    imports.keys().find(|library| library.starts_with(begin)).cloned()
 }
 
 fn is_stubbed(library: &str) -> bool {
@@ -169,18 +154,24 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn one_stub_has_what_wheels_and_other_packages_import() {
-        let wheel = |library: &str, name| Imports::from([(library.into(), names(&[("v", name)]))]);
-        let mut all = wheel("libcublas.so.13", "cublasSgemm_v2");
+    fn a_stub_has_what_is_imported_and_what_other_packages_import() {
+        let libraries = ["libcublas.so.13", "libnccl.so.2"];
+        let mut all: Imports = libraries.map(|one| (one.to_owned(), Names::new())).into();
+        for (library, version, name) in [
+            ("libcublas.so.13", "v", "cublasSgemm_v2"),
+            ("libcublas.so.13", "v", "cublasSetStream_v2"),
+            ("libm.so.6", "GLIBC_2.2.5", "exp"),
+            // A name without a version goes where it must come from.
+            ("", "", "ncclRecv"),
+            ("", "", "cuFileRead"),
+        ] {
+            add(&mut all, (library.to_owned(), version.to_owned(), name.to_owned()));
+        }
         add_others(&mut all);
-        add(&mut all, wheel("libcublas.so.13", "cublasSetStream_v2"));
-        add(&mut all, wheel("libnccl.so.2", "ncclSend"));
         let of_all =
             ["cublasSgemm_v2", "cublasSetStream_v2", "cublasHgemm"].map(|name| ("v", name));
         assert!(all["libcublas.so.13"].is_superset(&names(&of_all)));
+        assert_eq!(all["libnccl.so.2"], names(&[("", "ncclRecv")]));
         assert_eq!(all.len(), 2);
-        // A name without a version is looked for where it must be.
-        assert_eq!(guess(&all, "ncclRecv").as_deref(), Some("libnccl.so.2"));
-        assert_eq!(guess(&all, "cuFileRead"), None);
     }
 }
