@@ -53,22 +53,17 @@ enum Kind {
 #[expect(missing_docs, reason = "the text of an error says what each of its parts is")]
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CandidateError {
-    /// The name is none of [`NAMES`].
     #[error("unknown allocator `{name}`; there are: {}", NAMES.join(", "))]
     UnknownName { name: String },
-    /// The configuration is none of Drystone's.
     #[error("configuration of {name}: {problem}")]
     Drystone { name: &'static str, problem: ::drystone::OptionsError },
-    /// The configuration chooses a backend, which the name does.
     #[error(
         "configuration of {name}: the allocator's name chooses the backend; there are \
          {DRYSTONE_VMM}, {DRYSTONE_MALLOC} and {DRYSTONE_ASYNC}"
     )]
     Backend { name: &'static str },
-    /// There is a configuration where none is modelled.
     #[error("configuration of {name}: none is modelled")]
     None { name: &'static str },
-    /// The configuration is none of PyTorch's.
     #[error("configuration of {name}: {problem}")]
     Torch { name: &'static str, problem: torch::ConfigError },
 }

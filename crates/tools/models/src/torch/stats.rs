@@ -62,19 +62,15 @@ impl std::error::Error for OutOfMemory {}
 #[expect(missing_docs, reason = "the text of an error says what each of its parts is")]
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
-    /// The device or the memory fraction has no more memory.
     #[error(transparent)]
     OutOfMemory(#[from] OutOfMemory),
     /// The driver failed for another reason than memory.
     #[error(transparent)]
     Driver(#[from] DriverError),
-    /// The request is an exbibyte or more.
     #[error("CUDA out of memory. Tried to allocate {bytes} bytes: more than any device has")]
     Absurd { bytes: u64 },
-    /// The stream's number is none the allocator was made with.
     #[error("stream {stream} is unknown: the allocator was made for {streams} streams")]
     UnknownStream { stream: u16, streams: usize },
-    /// The pool's number is none the allocator was made with.
     #[error("pool {pool} is unknown: the allocator was made for {pools} pools")]
     UnknownPool { pool: u8, pools: usize },
 }
