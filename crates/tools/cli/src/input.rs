@@ -9,8 +9,6 @@ use anyhow::{Context, Result, anyhow};
 use drystone_trace::codec::{self, Limits};
 use drystone_trace::model::Trace;
 
-use crate::jobs::Progress;
-
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
     Stdin,
@@ -33,15 +31,6 @@ impl Input {
             Input::Path(path) => path.display().to_string(),
         }
     }
-}
-
-/// Reads a file's events, each trace of which takes so many replays; the progress bar expects one.
-pub fn read_events(input: &Input, replays: usize, progress: &Progress) -> Result<Vec<Trace>> {
-    let mut traces = read(input)?;
-    progress.expect_more((traces.len().saturating_sub(1) * replays) as u64);
-    // Not needed, and larger than the events.
-    traces.iter_mut().for_each(|trace| trace.recording = None);
-    Ok(traces)
 }
 
 /// Expands the arguments. Those that stand for nothing readable come back as errors that name them,

@@ -1,6 +1,4 @@
-//! Replays of one file: every trace in it through every candidate.
-//!
-//! Invariant: a trace is decoded once and dropped as soon as its last candidate is through.
+//! Replays of one trace: through every candidate.
 
 use anyhow::Result;
 use drystone_models::Candidate;
@@ -10,7 +8,6 @@ use drystone_trace::replay::{self, Curve, Layout, Options, Outcome};
 
 use crate::args::{AMPLE_BYTES, Capacity, Kernels, Quirks, Time};
 use crate::candidates::{self, Device};
-use crate::input::{self, Input};
 use crate::jobs::Progress;
 
 #[derive(Clone, Copy, Debug)]
@@ -77,20 +74,6 @@ impl Run {
     pub fn label(&self) -> String {
         candidates::label(&self.allocator, &self.configuration)
     }
-}
-
-/// Replays every trace of a file through every candidate.
-pub fn examine_file(
-    input: &Input,
-    candidates: &[Candidate],
-    settings: &Settings,
-    progress: &Progress,
-) -> Result<Vec<TraceReport>> {
-    let file = input.name();
-    progress.show(&file);
-    let traces = input::read_events(input, candidates.len(), progress)?;
-    let examine = |trace| examine(&file, &trace, candidates, settings, progress);
-    traces.into_iter().map(examine).collect()
 }
 
 /// Replays one trace through every candidate.

@@ -13,7 +13,7 @@ use drystone_trace::model::Trace;
 use super::each_file::{self, Ended, Tables};
 use crate::args::{Capacity, Costs, Files, Quirks, Time, parse_capacity};
 use crate::candidates::Device;
-use crate::input::{self, Input};
+use crate::input;
 use crate::jobs::Progress;
 use crate::output::{self, Pending};
 use crate::report::bars::{self, Report};
@@ -58,10 +58,13 @@ pub fn run(args: &Args) -> Result<Ended> {
     let candidates: Vec<Candidate> =
         NAMES.iter().map(|name| Candidate::named(name, "")).collect::<Result<_, _>>()?;
     let settings = settings(args, page.is_some());
-    let work =
-        |input: &Input, progress: &Progress| examine(input, &candidates, &settings, progress);
+    let work = |file: &str, trace: Trace, progress: &Progress| {
+        let needs = needs(&trace, &candidates, &settings, progress)?;
+        let replays = runs::examine(file, &trace, &candidates, &settings, progress)?;
+        Ok(Report { replays, needs })
+    };
     let files = Files { files: args.files.clone(), jobs: None };
-    let tables = Tables { command: "demo", json: false, steps_per_file: 2 * candidates.len() };
+    let tables = Tables { command: "demo", json: false, replays: 2 * candidates.len() };
     let (reports, errors) = tables.run(&files, work, bars::one)?;
     output::print(&bars::end(&reports))?;
     if let Some(page) = page.filter(|_| !reports.is_empty()) {
@@ -80,24 +83,6 @@ fn settings(args: &Args, with_layouts: bool) -> Settings {
         with_layouts,
         with_processor_time: false,
     }
-}
-
-fn examine(
-    input: &Input,
-    candidates: &[Candidate],
-    settings: &Settings,
-    progress: &Progress,
-) -> Result<Vec<Report>> {
-    let file = input.name();
-    let traces = input::read(input)?;
-    progress.expect_more((traces.len().saturating_sub(1) * 2 * candidates.len()) as u64);
-    let examine = |mut trace: Trace| {
-        trace.recording = None; // not needed, and larger than the events
-        let needs = needs(&trace, candidates, settings, progress)?;
-        let replays = runs::examine(&file, &trace, candidates, settings, progress)?;
-        Ok(Report { replays, needs })
-    };
-    traces.into_iter().map(examine).collect()
 }
 
 /// The smallest device for each candidate, in bytes, found side by side.

@@ -4,6 +4,7 @@
 //! others are reported all the same, in the order of the files.
 
 use anyhow::Result;
+use drystone_trace::model::Trace;
 
 use crate::args::Files;
 use crate::input::{self, Input};
@@ -15,17 +16,17 @@ use crate::report::json::{self, Failed};
 pub struct Tables<'a> {
     pub command: &'a str,
     pub json: bool,
-    /// Steps of work per file, for the progress bar.
-    pub steps_per_file: usize,
+    /// Replays that each trace takes. Without any, what was recorded of it is kept.
+    pub replays: usize,
 }
 
 impl Tables<'_> {
-    /// Works through the files and prints what `text` makes of each report, as early as the order
-    /// allows. Returns the reports and the files that failed.
+    /// Makes a report of each trace, given the name of its file, and prints what `text` makes of
+    /// it, as early as the order allows. Returns the reports and the files that failed.
     pub fn run<R: Send + serde::Serialize>(
         &self,
         files: &Files,
-        work: impl Fn(&Input, &Progress) -> Result<Vec<R>> + Sync,
+        work: impl Fn(&str, Trace, &Progress) -> Result<R> + Sync,
         text: impl Fn(&R) -> String,
     ) -> Result<(Vec<R>, Vec<Failed>)> {
         let (inputs, failures) = input::expand(&files.files);
@@ -33,10 +34,10 @@ impl Tables<'_> {
         for failure in failures {
             tell(&mut errors, format!("{failure:#}"));
         }
-        let progress = Progress::new((inputs.len() * self.steps_per_file) as u64);
+        let progress = Progress::new((inputs.len() * self.replays.max(1)) as u64);
         let mut reports = Vec::new();
         let mut printed = Ok(());
-        let work = |input: &_| work(input, &progress);
+        let work = |input: &_| self.reports(input, &progress, &work);
         jobs::run(&inputs, files.jobs(), &progress, work, |_, result| match result {
             Ok(more) => {
                 for report in more {
@@ -54,6 +55,27 @@ impl Tables<'_> {
             output::print(&json::render(self.command, &reports, &errors)?)?;
         }
         Ok((reports, errors))
+    }
+
+    /// The reports of a file.
+    fn reports<R>(
+        &self,
+        input: &Input,
+        progress: &Progress,
+        work: impl Fn(&str, Trace, &Progress) -> Result<R>,
+    ) -> Result<Vec<R>> {
+        let file = input.name();
+        progress.show(&file);
+        let mut traces = input::read(input)?;
+        if self.replays > 0 {
+            // The bar expects one trace.
+            progress.expect_more((traces.len().saturating_sub(1) * self.replays) as u64);
+            // Not needed, and larger than the events.
+            traces.iter_mut().for_each(|trace| trace.recording = None);
+        } else {
+            progress.step(&file);
+        }
+        traces.into_iter().map(|trace| work(&file, trace, progress)).collect()
     }
 }
 

@@ -8,7 +8,6 @@ use drystone_trace::model::Trace;
 use super::each_file::{self, Ended, Tables};
 use crate::args::{Files, Profile, Quirks};
 use crate::candidates::{self, Device};
-use crate::input::{self, Input};
 use crate::jobs::Progress;
 use crate::output::printable;
 use crate::smallest::{Smallest, smallest_of_all};
@@ -64,14 +63,11 @@ struct Fit {
 
 pub fn run(args: &Args) -> Result<Ended> {
     let candidates = candidates::all(&args.configurations)?;
-    let work = |input: &Input, progress: &Progress| {
-        let file = input.name();
-        let ample = Device::untimed(args.quirks, args.profile.device);
-        let fit = |trace| fit_trace(&file, &trace, &candidates, &ample, progress);
-        let traces = input::read_events(input, candidates.len(), progress)?;
-        traces.into_iter().map(fit).collect()
+    let ample = Device::untimed(args.quirks, args.profile.device);
+    let work = |file: &str, trace: Trace, progress: &Progress| {
+        fit_trace(file, &trace, &candidates, &ample, progress)
     };
-    let tables = Tables { command: "fit", json: args.json, steps_per_file: candidates.len() };
+    let tables = Tables { command: "fit", json: args.json, replays: candidates.len() };
     let (reports, errors) = tables.run(&args.files, work, text)?;
     let fits = reports.iter().flat_map(|report: &Report| &report.fits);
     let all_fit = fits.into_iter().all(|fit| fit.capacity_bytes.is_some());

@@ -6,7 +6,6 @@ use drystone_trace::model::Trace;
 
 use super::each_file::{self, Ended, Tables};
 use crate::args::Files;
-use crate::input::{self, Input};
 use crate::jobs::Progress;
 use crate::output::printable;
 use crate::report::text::plural;
@@ -38,19 +37,12 @@ struct Report {
 }
 
 pub fn run(args: &Args) -> Result<Ended> {
-    let work = |input: &Input, progress: &Progress| {
-        let file = input.name();
-        progress.show(&file);
-        let inspect = |trace: &Trace| {
-            let summary = Summary::of(trace);
-            let recorded = Recorded::of(trace, &summary);
-            Report { file: file.clone(), trace: trace.name.clone(), summary, recorded }
-        };
-        let reports = input::read(input)?.iter().map(inspect).collect();
-        progress.step(&file);
-        Ok(reports)
+    let work = |file: &str, trace: Trace, _: &Progress| {
+        let summary = Summary::of(&trace);
+        let recorded = Recorded::of(&trace, &summary);
+        Ok(Report { file: file.to_owned(), trace: trace.name, summary, recorded })
     };
-    let tables = Tables { command: "inspect", json: args.json, steps_per_file: 1 };
+    let tables = Tables { command: "inspect", json: args.json, replays: 0 };
     let (_, errors) = tables.run(&args.files, work, text)?;
     Ok(each_file::ended(&errors, false))
 }

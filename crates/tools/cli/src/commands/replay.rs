@@ -8,11 +8,12 @@ use std::path::Path;
 
 use anyhow::Result;
 use drystone_models::{Candidate, NAMES};
+use drystone_trace::model::Trace;
 
 use super::each_file::{self, Ended, Tables};
 use crate::args::{DeviceArgs, Files, Outputs, Time};
 use crate::candidates;
-use crate::input::{self, Input};
+use crate::input;
 use crate::jobs::Progress;
 use crate::output::{self, Pending};
 use crate::report::{html, svg, text};
@@ -87,10 +88,10 @@ impl Replays {
             with_layouts: html_file.is_some(),
             with_processor_time: true,
         };
-        let work = |input: &Input, progress: &Progress| {
-            runs::examine_file(input, candidates, &settings, progress)
+        let work = |file: &str, trace: Trace, progress: &Progress| {
+            runs::examine(file, &trace, candidates, &settings, progress)
         };
-        let tables = Tables { command, json: self.outputs.json, steps_per_file: candidates.len() };
+        let tables = Tables { command, json: self.outputs.json, replays: candidates.len() };
         let (reports, errors) = tables.run(&self.files, work, text::trace)?;
         if reports.len() > 1 && !self.outputs.json {
             output::print(&text::overall(&reports))?;

@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use drystone_models::{DRYSTONE_VMM, TORCH_ASYNC, TORCH_EXPANDABLE, TORCH_NATIVE};
+use drystone_trace::model::Trace;
 
 use super::each_file::{self, Ended, Tables};
 use crate::args::{Costs, Files, GapsArg, Kernels, Quirks};
 use crate::candidates;
-use crate::input::{self, Input};
+use crate::input;
 use crate::jobs::Progress;
 use crate::output::{self, Pending, printable};
 use crate::report::pressure;
@@ -78,13 +79,11 @@ pub fn run(args: &Args) -> Result<Ended> {
         gaps: args.gaps.into(),
         jobs: args.files.jobs(),
     };
-    let work = |input: &Input, progress: &Progress| {
-        let (file, traces) = (input.name(), input::read_events(input, replays, progress)?);
-        let sweep = |trace| sweeps::sweep(&file, &trace, &candidates, &settings, progress);
-        traces.into_iter().map(sweep).collect()
+    let work = |file: &str, trace: Trace, progress: &Progress| {
+        sweeps::sweep(file, &trace, &candidates, &settings, progress)
     };
     let files = Files { files: args.files.files.clone(), jobs: Some(1) };
-    let tables = Tables { command: "sweep", json: args.json, steps_per_file: replays };
+    let tables = Tables { command: "sweep", json: args.json, replays };
     let (reports, errors) = tables.run(&files, work, text)?;
     if let Some(file) = svg_file
         && !reports.is_empty()

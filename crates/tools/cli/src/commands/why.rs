@@ -11,10 +11,10 @@ mod refused;
 mod replayed;
 
 use anyhow::Result;
+use drystone_trace::model::Trace;
 
 use super::each_file::{self, Ended, Tables};
 use crate::args::Files;
-use crate::input::{self, Input};
 use crate::jobs::Progress;
 
 use answer::Answer;
@@ -31,15 +31,8 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<Ended> {
-    let work = |input: &Input, progress: &Progress| {
-        let file = input.name();
-        progress.show(&file);
-        let reports =
-            input::read(input)?.into_iter().map(|trace| Answer::of(&file, trace)).collect();
-        progress.step(&file);
-        reports
-    };
-    let tables = Tables { command: "why", json: args.json, steps_per_file: 1 };
+    let work = |file: &str, trace: Trace, _: &Progress| Answer::of(file, trace);
+    let tables = Tables { command: "why", json: args.json, replays: 0 };
     let (_, errors) = tables.run(&args.files, work, lines::text)?;
     Ok(each_file::ended(&errors, false))
 }
