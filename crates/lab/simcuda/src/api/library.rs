@@ -6,8 +6,7 @@ use crate::context::current;
 use crate::handle::Kind;
 use crate::process;
 use crate::process::{device_at, resolve};
-use crate::status::{FILE_NOT_FOUND, INVALID_VALUE, NOT_FOUND, NOT_SUPPORTED, Outcome};
-use std::ffi::c_char;
+use crate::status::{FILE_NOT_FOUND, INVALID_VALUE, NOT_FOUND, Outcome};
 
 fn load(library: Out<Raw>, image: Raw) -> Outcome {
     INVALID_VALUE.when(image.0 == 0)?;
@@ -68,11 +67,6 @@ api! {
         function.set(kernel)
     }
 
-    fn cuKernelGetLibrary(library: Out<Raw>, kernel: Raw) |call| {
-        let (device, value) = resolve(kernel, Kind::Function)?;
-        library.set(device.tables.lock().modules.kernel(value)?.owner)
-    }
-
     fn cuKernelGetAttribute(value: Out<i32>, number: i32, kernel: Raw, device: i32) |call| {
         device_at(device)?;
         let (device, kernel) = resolve(kernel, Kind::Function)?;
@@ -90,13 +84,4 @@ api! {
         device_at(device)?;
         resolve(kernel, Kind::Function).map(drop)
     }
-
-    fn cuKernelGetName(name: Out<*const c_char>, kernel: Raw) |call| {
-        let (device, value) = resolve(kernel, Kind::Function)?;
-        name.set(device.tables.lock().modules.kernel(value)?.name.as_ptr())
-    }
-
-    fn cuKernelGetParamInfo(
-        kernel: Raw, index: usize, offset: Out<usize>, size: Out<usize>
-    ) |call| { Err(NOT_SUPPORTED) }
 }

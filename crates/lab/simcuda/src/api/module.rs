@@ -109,9 +109,9 @@ api! {
         Err(NOT_FOUND)
     }
 
-    fn cuModuleGetTexRef(texture: Out<Raw>, module: Raw, name: Text) |call| { Err(NOT_FOUND) }
-
-    fn cuModuleGetSurfRef(surface: Out<Raw>, module: Raw, name: Text) |call| { Err(NOT_FOUND) }
+    fn cuModuleGetTexRef = cuModuleGetSurfRef (found: Out<Raw>, module: Raw, name: Text) |call| {
+        Err(NOT_FOUND)
+    }
 
     fn cuFuncGetAttribute(value: Out<i32>, number: i32, function: Raw) |call| {
         let (device, kernel) = resolve(function, Kind::Function)?;
@@ -129,17 +129,17 @@ api! {
         device.tables.lock().modules.kernel(kernel).map(drop)
     }
 
-    fn cuFuncGetModule(module: Out<Raw>, function: Raw) |call| {
+    fn cuFuncGetModule = cuKernelGetLibrary (owner: Out<Raw>, function: Raw) |call| {
         let (device, kernel) = resolve(function, Kind::Function)?;
-        module.set(device.tables.lock().modules.kernel(kernel)?.owner)
+        owner.set(device.tables.lock().modules.kernel(kernel)?.owner)
     }
 
-    fn cuFuncGetName(name: Out<*const c_char>, function: Raw) |call| {
+    fn cuFuncGetName = cuKernelGetName (name: Out<*const c_char>, function: Raw) |call| {
         let (device, kernel) = resolve(function, Kind::Function)?;
         name.set(device.tables.lock().modules.kernel(kernel)?.name.as_ptr())
     }
 
-    fn cuFuncGetParamInfo(
+    fn cuFuncGetParamInfo = cuKernelGetParamInfo (
         function: Raw, index: usize, offset: Out<usize>, size: Out<usize>
     ) |call| { Err(NOT_SUPPORTED) }
 
