@@ -156,16 +156,15 @@ impl Heap {
         let own = is_private.then(|| to_take(search.private_donors()));
         // What a private pool borrows stays in its window, and what is its own goes home. A window
         // with both would serve the same request but once.
+        let others = || to_take(search.donors(false));
         let (donors, handles, missing_bytes) = match own {
-            Some(own) if own.2 == 0 => own,
-            own => {
-                let others = to_take(search.donors(false));
-                match own {
-                    Some(own) if others.2 > 0 && own.2 < needed_bytes => own,
-                    Some(_) if others.2 > 0 => (others.0, others.1, needed_bytes),
-                    _ => others,
-                }
-            }
+            None => others(),
+            Some(own @ (_, _, 0)) => own,
+            Some(own) => match others() {
+                others @ (_, _, 0) => others,
+                _ if own.2 < needed_bytes => own,
+                (donors, handles, _) => (donors, handles, needed_bytes),
+            },
         };
         // What a private pool has too much serves nobody else.
         let is_affordable = is_private || !is_roomy || {

@@ -1,5 +1,7 @@
 //! Proves I13, as far as it is about pages and granules, and I16: what stands behind the addresses.
 
+use std::ops::RangeInclusive;
+
 use crate::id::SegmentIx;
 
 use super::PageTable;
@@ -25,9 +27,7 @@ impl Span<'_> {
     /// The pages that it touches.
     pub(crate) fn views(&self) -> impl Iterator<Item = PageView> + '_ {
         let (table, segment) = (self.table, self.segment);
-        let last = table.page_at(segment, self.addresses.end - 1);
-        let pages = table.page_at(segment, self.addresses.start)..=last;
-        pages.map(move |at| {
+        self.touched().map(move |at| {
             let page = PageAddr { segment, page: at as u32 };
             let granule = table.pages(segment).granule(at);
             let owner = granule.filter(|&id| table.granules.home(id) == Some(page));
@@ -43,12 +43,16 @@ impl Span<'_> {
         })
     }
 
+    fn touched(&self) -> RangeInclusive<usize> {
+        let page_at = |address| self.table.page_at(self.segment, address);
+        page_at(self.addresses.start)..=page_at(self.addresses.end - 1)
+    }
+
     /// Whether all of it is backed; or, in a private pool, leads to memory (I12).
     #[inline(never)]
     pub(crate) fn stays(&self, is_private: bool) -> bool {
         let (table, segment) = (self.table, self.segment);
-        let last = table.page_at(segment, self.addresses.end - 1);
-        (table.page_at(segment, self.addresses.start)..=last).all(|at| {
+        self.touched().all(|at| {
             let page = PageAddr { segment, page: at as u32 };
             let is_mapped = table.pages(segment).granule(at).is_some();
             table.is_backed(page) || is_private && is_mapped
