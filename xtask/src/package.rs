@@ -16,15 +16,18 @@ use crate::command::{cmd, sh};
 pub fn publish_dry_run() -> Result<()> {
     // What tests need is left out, which is told at length for each of them.
     let mut publish = cmd!("cargo publish --dry-run --quiet --allow-dirty");
+    let mut clean = cmd!("cargo clean --quiet");
     for (name, version) in published()? {
         publish = publish.args(["--package", &name]);
+        clean = clean.args(["--package", &name]);
         forget_unpacked(&format!("{name}-{version}"))?;
     }
+    clean.run()?;
     Ok(publish.run()?)
 }
 
 /// Removes what cargo unpacked of a package when it was packed before: it would take that for the
-/// package that is packed now, since the version is the same.
+/// package that is packed now, as it would what it compiled, since the version is the same.
 fn forget_unpacked(package: &str) -> Result<()> {
     let home = env::var_os("CARGO_HOME").map(PathBuf::from);
     let home = home.or_else(|| Some(env::home_dir()?.join(".cargo")));
