@@ -1,5 +1,5 @@
 //! [`Holding`]: streams stand still while memory is mapped, and copies pass by them: those of every
-//! device in use, since each may use the memory of each.
+//! device that has a context, since each may use the memory of each.
 //!
 //! Invariant: one hold at a time in the process, since two would wait for each other, and the end
 //! of one ends those of its device before it, too. While one lasts, nothing is created or
@@ -150,7 +150,7 @@ fn queues(
             defaults.push((context, LEGACY));
         }
     };
-    for other in Primary::all(cuda) {
+    for other in Primary::all(cuda)? {
         if other.cannot_hold.load(Ordering::Relaxed) {
             return Err(NOT_SUPPORTED);
         }

@@ -75,12 +75,17 @@ impl Primary {
         Ok(primary)
     }
 
-    /// Those of all devices that are in use, whoever uses them.
-    pub(crate) fn all(cuda: &Cuda) -> Vec<&'static Self> {
-        let has_one =
-            |ordinal| cuda.device(ordinal).and_then(|device| cuda.has_primary_context(device));
-        let in_use = (0..cuda.device_count().unwrap_or(0)).filter(|&at| has_one(at) == Ok(true));
-        in_use.filter_map(|ordinal| Self::of(cuda, ordinal).ok()).collect()
+    /// Those of all devices that have one, whoever made it: a copy on its default stream may be
+    /// from or to the memory of any device.
+    pub(crate) fn all(cuda: &Cuda) -> Result<Vec<&'static Self>, Failure> {
+        let not_known = |_| Failure { number: Failure::NOT_READY, name: "CUDA_ERROR_NOT_READY" };
+        let mut all = Vec::new();
+        for ordinal in 0..cuda.device_count()? {
+            if cuda.has_primary_context(cuda.device(ordinal)?)? {
+                all.push(Self::of(cuda, ordinal).map_err(not_known)?);
+            }
+        }
+        Ok(all)
     }
 
     /// Refuses every call once the device was found reset.

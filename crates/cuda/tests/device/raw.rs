@@ -125,6 +125,14 @@ pub(crate) fn write_on(address: u64, bytes: &[u8], handle: u64) {
     ok(unsafe { sys::cuMemcpyHtoDAsync_v2(address, from, len, stream(handle)) });
 }
 
+/// Plain memory of the current context's device.
+pub(crate) fn malloc(bytes: u64) -> u64 {
+    let mut address = 0;
+    // SAFETY: writes one address.
+    ok(unsafe { sys::cuMemAlloc_v2(&raw mut address, bytes as usize) });
+    address
+}
+
 pub(crate) fn read(address: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     // SAFETY: the caller says that so much memory is there.
