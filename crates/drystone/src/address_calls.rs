@@ -3,7 +3,8 @@
 //! or takes the address for one of the host's (vllm-project/vllm#12981).
 //!
 //! Invariant: memory moves once no such call is under way, or not at all; and a call that begins
-//! meanwhile waits. Whoever stands before the driver runs them by [`run`].
+//! meanwhile waits. Whoever stands before the driver runs them by [`run`]. So it does with calls
+//! that bring streams which would not stand still: new ones, and captured ones.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -69,6 +70,8 @@ impl Drop for Stopped {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::seen;
+    use drystone_driver::Stream;
     use std::sync::atomic::AtomicBool;
 
     /// One test for both: they share what the process has.
@@ -84,6 +87,16 @@ mod tests {
             drop(stopped);
             assert!(call.join().unwrap());
         });
+        // A stream that was created meanwhile does not stand still: it is nobody's before.
+        let stopped = Stopped::new().unwrap();
+        thread::scope(|scope| {
+            let created = scope.spawn(|| seen::created(Stream(0x9000)));
+            thread::sleep(Duration::from_millis(5));
+            assert!(!seen::is_seen(Stream(0x9000)) && !created.is_finished());
+            drop(stopped);
+            created.join().unwrap();
+        });
+        assert!(seen::is_seen(Stream(0x9000)));
         assert!(Stopped::new().is_some());
     }
 }

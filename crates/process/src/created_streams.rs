@@ -3,6 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use drystone::address_calls;
 use drystone::driver::Stream;
 use parking_lot::{Mutex, MutexGuard};
 
@@ -12,9 +13,9 @@ static CREATED: Mutex<Vec<Stream>> = Mutex::new(Vec::new());
 /// Whether every stream that may use memory is one of these, or is brought by a request or a use.
 static ALL_TOLD: AtomicBool = AtomicBool::new(false);
 
-/// A stream was created that never ends.
+/// A stream was created that never ends. Nobody uses it before that returns.
 pub fn created(handle: u64) {
-    CREATED.lock().push(Stream(handle));
+    address_calls::run(|| CREATED.lock().push(Stream(handle)));
 }
 
 /// From now on of every stream that may use memory somebody says that it was created, or brings it.

@@ -13,6 +13,7 @@ use drystone_driver::Stream;
 use parking_lot::RwLock;
 
 use super::thread_cache::{self, Served, Time};
+use crate::address_calls;
 
 /// The context that created streams are looked up with: they need none.
 pub const CREATED: u64 = 0;
@@ -24,8 +25,14 @@ static SEEN: RwLock<Seen> = RwLock::new(Seen::new());
 static TIME: Time = Time::of_process();
 static MISSES_SOME: AtomicBool = AtomicBool::new(false);
 
-/// A stream was created: its end will be seen, too.
+/// A stream was created: its end will be seen, too. Before that returns nobody uses it: it would not
+/// stand still while memory moves.
 pub fn created(stream: Stream) {
+    address_calls::run(|| make_unused(stream));
+}
+
+/// No allocator serves the stream yet.
+fn make_unused(stream: Stream) {
     change(|seen| seen.insert((CREATED, stream.0), None).is_some());
 }
 
@@ -70,7 +77,7 @@ pub fn forget(stream: Stream) {
     if stream == Stream::PER_THREAD {
         thread_cache::remember_own(None);
     } else if is_seen(stream) {
-        created(stream);
+        make_unused(stream);
     }
 }
 
@@ -82,9 +89,10 @@ pub fn forget_device(ordinal: u32) {
     });
 }
 
-/// Streams may come that are not seen: of a context that the program made, say.
+/// Streams may come that are not seen: of a context that the program made, say. None is used before
+/// that returns.
 pub fn may_miss_some() {
-    MISSES_SOME.store(true, Ordering::Relaxed);
+    address_calls::run(|| MISSES_SOME.store(true, Ordering::Relaxed));
 }
 
 /// Calls back with the streams that were seen, of all devices: each can copy from and to the memory
