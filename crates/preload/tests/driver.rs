@@ -67,6 +67,7 @@ programs! {
     i14_what_is_told_of_mappings_may_free_and_begins_no_capture: "i14_told_of_mappings.c" on ONE;
     i14_a_provider_may_use_what_the_driver_has: "i14_provider.c" on TIGHT;
     memory_moves_while_another_thread_or_device_writes_to_it: "moves_beside_writes.c" on PEERS;
+    i11_a_move_of_one_device_breaks_no_capture_of_another: "moves_beside_captures.c" on PEERS;
     after_a_reset_nothing_old_is_given_out: "reset.c" on ONE;
     b55_b56_p6_exit_and_forked_children_are_quiet: "b55_exit.c" on ONE;
     look_ups_find_ours_where_the_drivers_would_be: "lookup.c" on ONE;

@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_uint};
 
 use drystone::driver::Relaxed;
-use drystone::{StreamId, seen};
+use drystone::{StreamId, address_calls, seen};
 use drystone_process::barrier::barrier;
 use drystone_process::device::Device;
 use drystone_process::{self as process, registry};
@@ -40,12 +40,14 @@ fn destroy(driver: &Driver, stream: Handle, drivers: impl Fn() -> Status) -> Sta
     first.unwrap_or_else(drivers)
 }
 
-/// Begins a capture while no memory moves: who trims or misses afterwards sees it. Within code that
-/// is called while memory moves none begins: what follows could break it.
+/// Begins a capture while no memory moves, of any device, whose move would hold the default streams
+/// of all: who trims or misses afterwards sees it. Within code that is called while memory
+/// moves none begins: what follows could break it.
 fn begin(driver: &Driver, stream: Handle, drivers: impl Fn() -> Status) -> Status {
     if process::check().is_err() {
         return drivers();
     }
+    let drivers = || address_calls::run(&drivers);
     let (device, id) = barrier((None, None), || {
         let (of, device, id) = of_capture(driver, stream);
         captures::begins(stream, of);

@@ -38,6 +38,7 @@ typedef uint64_t address_t;
     X(cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync, 12000,                                   \
       (address_t *, size_t, handle_t, stream_t))                                                 \
     X(cuMemsetD8Async, cuMemsetD8Async, 12000, (address_t, unsigned char, size_t, stream_t))     \
+    X(cuMemHostAlloc, cuMemHostAlloc, 12000, (void **, size_t, unsigned))                        \
     X(cuMemcpyDtoH_v2, cuMemcpyDtoH, 12000, (void *, address_t, size_t))                         \
     X(cuMemPoolCreate, cuMemPoolCreate, 12000, (handle_t *, const struct properties *))          \
     X(cuMemPoolDestroy, cuMemPoolDestroy, 12000, (handle_t))                                     \
@@ -58,6 +59,7 @@ typedef uint64_t address_t;
     X(cuStreamSynchronize, cuStreamSynchronize, 12000, (stream_t))                               \
     X(cuStreamWaitEvent, cuStreamWaitEvent, 12000, (stream_t, event_t, unsigned))                \
     X(cuStreamWaitEvent_ptsz, , 0, (stream_t, event_t, unsigned))                                \
+    X(cuStreamBatchMemOp_v2, cuStreamBatchMemOp, 12000, (stream_t, unsigned, void *, unsigned))  \
     X(cuEventCreate, cuEventCreate, 12000, (event_t *, unsigned))                                \
     X(cuEventDestroy_v2, cuEventDestroy, 12000, (event_t))                                       \
     X(cuEventRecord, cuEventRecord, 12000, (event_t, stream_t))                                  \

@@ -7,7 +7,6 @@
 #define MORE(X)                                                                                  \
     X(cuMemAllocManaged, cuMemAllocManaged, 12000, (address_t *, size_t, unsigned))              \
     X(cuMemAllocHost_v2, cuMemAllocHost, 12000, (void **, size_t))                               \
-    X(cuMemHostAlloc, cuMemHostAlloc, 12000, (void **, size_t, unsigned))                        \
     X(cuMemHostRegister_v2, cuMemHostRegister, 12000, (void *, size_t, unsigned))                \
     X(cuMemHostUnregister, cuMemHostUnregister, 12000, (void *))                                 \
     X(cuMemFreeHost, cuMemFreeHost, 12000, (void *))                                             \
