@@ -90,7 +90,7 @@ mod tests {
         // A stream that was created meanwhile does not stand still: it is nobody's before.
         let stopped = Stopped::new().unwrap();
         thread::scope(|scope| {
-            let created = scope.spawn(|| seen::created(Stream(0x9000)));
+            let created = scope.spawn(|| seen::created(Stream(0x9000), 0));
             thread::sleep(Duration::from_millis(5));
             assert!(!seen::is_seen(Stream(0x9000)) && !created.is_finished());
             drop(stopped);

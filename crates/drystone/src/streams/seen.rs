@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use drystone_core::StreamId;
 use drystone_driver::Stream;
 use parking_lot::RwLock;
 
@@ -18,22 +19,18 @@ use crate::address_calls;
 /// The context that created streams are looked up with: they need none.
 pub const CREATED: u64 = 0;
 
-/// By context and handle; `None` until the stream is first used.
-type Seen = BTreeMap<(u64, u64), Option<Served>>;
+/// By context and handle: the device, and the key there; `None` until the stream is first used.
+type Seen = BTreeMap<(u64, u64), (u32, Option<StreamId>)>;
 
 static SEEN: RwLock<Seen> = RwLock::new(Seen::new());
 static TIME: Time = Time::of_process();
 static MISSES_SOME: AtomicBool = AtomicBool::new(false);
 
-/// A stream was created: its end will be seen, too. Before that returns nobody uses it: it would not
-/// stand still while memory moves.
-pub fn created(stream: Stream) {
-    address_calls::run(|| make_unused(stream));
-}
-
-/// No allocator serves the stream yet.
-fn make_unused(stream: Stream) {
-    change(|seen| seen.insert((CREATED, stream.0), None).is_some());
+/// A stream of a device was created: its end will be seen, too. Before that returns nobody uses it:
+/// it would not stand still while memory moves.
+pub fn created(stream: Stream, ordinal: u32) {
+    let new = |seen: &mut Seen| seen.insert((CREATED, stream.0), (ordinal, None)).is_some();
+    address_calls::run(|| change(new));
 }
 
 /// A stream is about to be destroyed.
@@ -59,9 +56,11 @@ pub fn served(context: u64, stream: Stream) -> Option<Served> {
 #[inline(never)]
 fn look_up(context: u64, stream: Stream) -> Option<Served> {
     let seen = SEEN.read();
-    let (time, found) = (TIME.now(), *seen.get(&(context, stream.0))?);
+    let (time, (ordinal, id)) = (TIME.now(), *seen.get(&(context, stream.0))?);
     drop(seen);
-    found.inspect(|&served| thread_cache::remember(time, context, stream.0, served))
+    let served = Served { ordinal, id: id? };
+    thread_cache::remember(time, context, stream.0, served);
+    Some(served)
 }
 
 /// An allocator serves a stream that was seen, or a default one, from now on.
@@ -69,22 +68,24 @@ pub fn serve(context: u64, stream: Stream, served: Served) {
     if stream == Stream::PER_THREAD {
         return thread_cache::remember_own(Some((context, served)));
     }
-    change(|seen| seen.insert((context, stream.0), Some(served)).flatten().is_some());
+    let now = (served.ordinal, Some(served.id));
+    change(|seen| seen.insert((context, stream.0), now).is_some_and(|before| before.1.is_some()));
 }
 
 /// The key is no more: who serves the stream is found anew.
 pub fn forget(stream: Stream) {
     if stream == Stream::PER_THREAD {
         thread_cache::remember_own(None);
-    } else if is_seen(stream) {
-        make_unused(stream);
+    } else {
+        let id = |seen: &mut Seen| seen.get_mut(&(CREATED, stream.0))?.1.take();
+        change(|seen| id(seen).is_some());
     }
 }
 
 /// A device was reset: its streams are no more.
 pub fn forget_device(ordinal: u32) {
     change(|seen| {
-        seen.retain(|_, served| served.is_none_or(|served| served.ordinal != ordinal));
+        seen.retain(|_, of| of.0 != ordinal);
         true
     });
 }

@@ -14,12 +14,15 @@ use crate::refused::Wanted;
 use crate::streams::{Place, per_thread};
 use crate::{captures, context, memory, streams};
 
-/// Notes a stream that the driver has created.
-fn created(status: Status, to: *mut Handle) -> Status {
+/// Notes a stream that the driver has created, of the current context's device.
+fn created(driver: &Driver, status: Status, to: *mut Handle) -> Status {
     if status == SUCCESS && process::check().is_ok() {
         // SAFETY: the driver has written it.
-        let stream = unsafe { to.read_unaligned() };
-        barrier((), || seen::created(streams::named(stream)));
+        let stream = streams::named(unsafe { to.read_unaligned() });
+        barrier((), || match context::current_ordinal(driver) {
+            Some(ordinal) => seen::created(stream, ordinal.cast_unsigned()),
+            None => seen::may_miss_some(),
+        });
         streams::count_one();
     }
     status
@@ -120,11 +123,11 @@ fn ended(stream: Handle) {
 hooks! {
     fn cuStreamCreate(
         to: *mut Handle, flags: c_uint
-    ) takes Wanted::UNTOLD, in both |_, drivers| { created(drivers(), to) }
+    ) takes Wanted::UNTOLD, in both |driver, drivers| { created(driver, drivers(), to) }
 
     fn cuStreamCreateWithPriority(
         to: *mut Handle, flags: c_uint, priority: c_int
-    ) takes Wanted::UNTOLD, in both |_, drivers| { created(drivers(), to) }
+    ) takes Wanted::UNTOLD, in both |driver, drivers| { created(driver, drivers(), to) }
 
     fn cuStreamDestroy(stream: Handle) in both |driver, drivers| {
         destroy(driver, stream, drivers)

@@ -1,5 +1,6 @@
 /* After a reset of the device nothing of what was held is given out: all is made anew. Captures end
- * with it, and what waited for them. */
+ * with it, and what waited for them. Streams do, too, also those that nobody has used: where memory
+ * moves next, the driver is not asked about them. */
 #include "driver.h"
 
 static void captures_end(void) {
@@ -17,6 +18,21 @@ static void captures_end(void) {
     CHECK(figure(USED) == 64 * MIB);
     OK(cuMemFree_v2(block)); /* Nothing is captured any more: it is free at once. */
     CHECK(figure(USED) == 0);
+}
+
+static void memory_moves(void) {
+    static address_t all[2048];
+    size_t free_bytes, total;
+    int count = 0;
+    new_stream();
+    OK(cuDevicePrimaryCtxReset_v2(0));
+    primary(0);
+    while (cuMemAllocAsync(&all[count], 3 * MIB, NULL) == SUCCESS) count++;
+    for (int at = 0; at < count; at++) if (at % 16 != 0) OK(cuMemFreeAsync(all[at], NULL));
+    OK(cuMemGetInfo_v2(&free_bytes, &total));
+    long holds = calls_of("cuStreamBatchMemOp_v2");
+    OK(cuMemAllocAsync(&all[1], total - (count / 16 + 1) * 4 * MIB, NULL));
+    CHECK(calls_of("cuStreamBatchMemOp_v2") > holds);
 }
 
 int main(void) {
@@ -41,6 +57,7 @@ int main(void) {
         OK(cuMemFreeAsync(block, stream));
     }
     captures_end();
+    memory_moves();
     CHECK(native_allocations() == 0);
     no_violation(0);
     return 0;
