@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_uint};
 
-use drystone::seen;
+use drystone::{address_calls, seen};
 use drystone_process::barrier::barrier;
 use drystone_process::{self as process, events, registered, registry};
 
@@ -25,8 +25,21 @@ fn made(status: Status) -> Status {
     changed(status)
 }
 
-/// The device of a primary context was reset.
-fn reset(status: Status, ordinal: c_int) -> Status {
+/// Resets the device of a primary context, while no memory moves: a move asks the streams of all.
+fn reset(drivers: impl FnOnce() -> Status, ordinal: c_int) -> Status {
+    let status = address_calls::run(|| {
+        let status = drivers();
+        forget(status, ordinal);
+        status
+    });
+    if status == SUCCESS && driver::is_serving() && process::check().is_ok() {
+        memory::free_what_waited();
+    }
+    changed(status)
+}
+
+/// Forgets what has gone with a device that was reset.
+fn forget(status: Status, ordinal: c_int) {
     if status == SUCCESS && !driver::is_serving() {
         barrier((), || {
             seen::forget_device(ordinal.cast_unsigned());
@@ -45,9 +58,7 @@ fn reset(status: Status, ordinal: c_int) -> Status {
             captures::forget_device(ordinal);
             memory::forget_gone();
         });
-        memory::free_what_waited();
     }
-    changed(status)
 }
 
 hooks! {
@@ -73,6 +84,6 @@ hooks! {
     ) takes Wanted::untold_of(device), in both |_, drivers| { made(drivers()) }
     fn cuCtxDestroy(context: Handle) |_, drivers| { changed(drivers()) }
     fn cuCtxDestroy_v2(context: Handle) |_, drivers| { changed(drivers()) }
-    fn cuDevicePrimaryCtxReset(of: c_int) in both |_, drivers| { reset(drivers(), of) }
-    fn cuDevicePrimaryCtxReset_v2(of: c_int) in both |_, drivers| { reset(drivers(), of) }
+    fn cuDevicePrimaryCtxReset(of: c_int) in both |_, drivers| { reset(drivers, of) }
+    fn cuDevicePrimaryCtxReset_v2(of: c_int) in both |_, drivers| { reset(drivers, of) }
 }

@@ -1,5 +1,5 @@
-/* I11: memory of one device is about to move when another thread begins a capture on another device,
- * which to hold the default stream there would break. */
+/* I11: memory of one device is about to move when another thread begins a capture on another one,
+ * which to hold the default stream there would break; or resets that, and its streams are gone. */
 #include <pthread.h>
 #include <unistd.h>
 #include "driver.h"
@@ -7,54 +7,70 @@
 #define BLOCK (3 * MIB)
 #define KEPT 16
 
-static stream_t busy, captured;
-static volatile uint32_t *words; /* The gate, who has come to it, and whether a capture may begin. */
+static handle_t other;
+static stream_t captured;
+/* A gate, and who has come to it. */
+static volatile uint32_t *words;
 
-static void *capture(void *context) {
-    address_t unused;
+static void *capture(void *argument) {
     handle_t graph;
-    OK(cuCtxSetCurrent(context));
-    OK(cuMemAllocAsync(&unused, BLOCK, captured));
-    words[2] = 1;
+    OK(cuCtxSetCurrent(other));
     usleep(20000);
     OK(cuStreamBeginCapture_v2(captured, 1));
     OK(cuStreamEndCapture(captured, &graph));
-    return NULL;
-}
-
-static void *let_go(void *argument) {
-    usleep(30000);
-    words[0] = 1;
     return argument;
 }
 
-int main(void) {
-    OK(cuInit(0));
-    handle_t other = primary(1);
-    busy = new_stream();
-    OK(cuStreamCreate(&captured, 0));
-    OK(cuMemHostAlloc((void **)&words, 3 * sizeof *words, 1));
-    primary(0);
+static void *reset(void *argument) {
+    usleep(20000);
+    OK(cuDevicePrimaryCtxReset_v2(1));
+    return argument;
+}
+
+static void *open_gate(void *argument) {
+    usleep(30000);
+    words[0]++;
+    return argument;
+}
+
+/* Memory moves for a request; first it is waited for a stream that waits at the gate. */
+static void move_beside(void *(*other_thread)(void *)) {
     static address_t all[512];
+    size_t free_bytes, total;
     int count = 0;
+    primary(0);
     while (cuMemAllocAsync(&all[count], BLOCK, NULL) == SUCCESS) count++;
     for (int at = 0; at < count; at++) {
         if (at % 16 != 0 || at / 16 >= KEPT) OK(cuMemFreeAsync(all[at], NULL));
     }
-    pthread_t threads[2];
-    OK(pthread_create(&threads[0], NULL, capture, other));
-    while (words[2] == 0) usleep(100);
-    /* A move waits for this stream of the other device, which waits for a thread. */
-    uint64_t until[2][6] = {{2, (uint64_t)&words[1], 1}, {1, (uint64_t)&words[0], 1}};
-    OK(cuCtxSetCurrent(other));
-    OK(cuStreamBatchMemOp_v2(busy, 2, until, 0));
-    primary(0);
-    OK(pthread_create(&threads[1], NULL, let_go, NULL));
-    size_t free_bytes, total;
     OK(cuMemGetInfo_v2(&free_bytes, &total));
+    OK(cuCtxSetCurrent(other));
+    uint64_t turn = words[0] + 1, until[2][6] = {
+        {2, (uint64_t)&words[1], turn}, {1, (uint64_t)&words[0], turn}};
+    OK(cuStreamBatchMemOp_v2(new_stream(), 2, until, 0));
+    pthread_t threads[2];
+    OK(pthread_create(&threads[0], NULL, other_thread, NULL));
+    OK(pthread_create(&threads[1], NULL, open_gate, NULL));
+    primary(0);
     address_t large;
     while (cuMemAllocAsync(&large, total - KEPT * (BLOCK + MIB), NULL) != SUCCESS) usleep(1000);
     for (int at = 0; at < 2; at++) OK(pthread_join(threads[at], NULL));
+    OK(cuMemFreeAsync(large, NULL));
+    for (int at = 0; at < KEPT; at++) OK(cuMemFreeAsync(all[16 * at], NULL));
+    OK(cuMemPoolTrimTo(default_pool(0), 0));
+}
+
+int main(void) {
+    OK(cuInit(0));
+    primary(0);
+    OK(cuMemHostAlloc((void **)&words, 2 * sizeof *words, 1));
+    other = primary(1);
+    OK(cuStreamCreate(&captured, 0));
+    /* Known: to begin its capture takes no lock that a move has. */
+    address_t some;
+    OK(cuMemAllocAsync(&some, BLOCK, captured));
+    move_beside(capture);
+    move_beside(reset);
     no_violation(0);
     no_violation(1);
     return 0;
