@@ -26,25 +26,33 @@ _TAKING = ("cuMemAlloc_v2", "cuMemCreate", "cuModuleLoadData", "cuLaunchKernel")
 
 _is_covering = False
 _too_early: list[str] = []
+# Somebody may have made streams that nobody has seen.
+_was_in_use = False
 
 
 def cover() -> None:
     """Has the libraries of this process, and those that come, get what is unused."""
-    global _is_covering, _too_early
+    global _is_covering, _too_early, _was_in_use
     if _library.preloaded() is not None or not hasattr(
             _library.library(), "drystone_cover_libraries"):
         return
-    taking = _taking()
+    driver = _driver()
+    _was_in_use = driver is not None and driver.cuDeviceGetCount(ctypes.byref(ctypes.c_int())) == 0
+    taking = _taking(driver)
     _library.library().drystone_cover_libraries()
     _is_covering, _too_early = True, _holding(taking)
 
 
-def _taking() -> list[bytes]:
-    """Where the driver's functions are, as memory has it; none where nobody has loaded it."""
+def _driver() -> ctypes.CDLL | None:
+    """The driver, if anybody has loaded it."""
     try:
-        driver = ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOW | os.RTLD_NOLOAD)
+        return ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOW | os.RTLD_NOLOAD)
     except OSError:
-        return []
+        return None
+
+
+def _taking(driver: ctypes.CDLL | None) -> list[bytes]:
+    """Where the driver's functions are, as memory has it; none where nobody has loaded it."""
     found = [ctypes.cast(getattr(driver, name), ctypes.c_void_p).value
              for name in _TAKING if hasattr(driver, name)]
     return [(address or 0).to_bytes(ctypes.sizeof(ctypes.c_void_p), sys.byteorder)
@@ -88,7 +96,8 @@ def are_covered() -> bool:
 def sees_all() -> bool:
     """Whether Drystone's library sees every stream of this process, and every copy: live memory
     that moves must meet none."""
-    return _library.preloaded() is not None or _is_covering and not _too_early
+    return _library.preloaded() is not None or (
+        _is_covering and not _too_early and not _was_in_use)
 
 
 def loaded() -> list[str]:

@@ -124,6 +124,36 @@ class Libraries(unittest.TestCase):
             backend = "drystone" if route == "compiled" else "pluggable"
             self.assertEqual(told, [backend, *BESIDE])
 
+    def test_live_memory_stays_where_a_stream_was_made_before(self):
+        code = """
+            import ctypes, torch, drystone
+            driver, stream = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
+            context = ctypes.c_void_p()
+            def use():
+                assert driver.cuInit(0) == 0
+                assert driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+                assert driver.cuCtxSetCurrent(context) == 0
+                assert driver.cuStreamCreate(ctypes.byref(stream), 1) == 0
+            %s
+            drystone.enable(route="compiled")
+            kept = []
+            while True:
+                try:
+                    kept.append(torch.empty(12 << 20, dtype=torch.uint8, device="cuda"))
+                except torch.OutOfMemoryError:
+                    break
+            del kept[1::2], kept[1::2]
+            rest = torch.cuda.mem_get_info()[1] - len(kept) * (14 << 20)
+            try:
+                large = torch.empty(rest, dtype=torch.uint8, device="cuda")
+                print("moves")
+            except torch.OutOfMemoryError:
+                print("stays")
+        """
+        for before, what in (("", "moves"), ("use()", "stays")):
+            done = run(sys.executable, "-B", "-c", textwrap.dedent(code % before), **ONE_DEVICE)
+            self.assertEqual((done.stdout, done.stderr), (what + "\n", ""))
+
     def test_the_log_says_which_libraries_get_it(self):
         """One that has found the driver before does not, and is named."""
         with tempfile.TemporaryDirectory() as folder:
