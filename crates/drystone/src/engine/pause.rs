@@ -1,5 +1,5 @@
 //! [`Pause`]: streams that did not come to a stop in time are left alone for a while, each time for
-//! twice as long; and on a device that cannot hold streams, for good.
+//! twice as long, but for ten seconds at most; and on a device that cannot hold streams, for good.
 
 use std::time::{Duration, Instant};
 
@@ -9,6 +9,8 @@ use crate::out_of_memory::Stays;
 
 /// How long nobody is held after the first stream that did not stop.
 const PAUSE: Duration = Duration::from_millis(10);
+/// And at most: to have tried in vain costs the 200th part of it.
+const LONGEST: Duration = Duration::from_secs(10);
 
 /// When streams may be held again, and how long they were left alone last.
 #[derive(Clone, Copy, Debug, Default)]
@@ -43,9 +45,26 @@ impl Pause {
         // Copies that were not in time stand behind a stream that is held.
         if matches!(error.call, Call::Hold | Call::FinishCopies) {
             self.is_for_good |= error.code == ErrorCode::NotSupported;
-            self.last = (self.last * 2).max(PAUSE);
+            self.last = (self.last * 2).clamp(PAUSE, LONGEST);
             self.until = Some(Instant::now() + self.last);
             self.is_for_work = error.call == Call::Hold;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_busy_again_and_again_is_left_alone_for_some_seconds_at_most() {
+        let mut pause = Pause::default();
+        for _ in 0..200 {
+            pause.note_failure(&DriverError::new(Call::Hold, ErrorCode::NotReady));
+            assert!(pause.until.is_some_and(|until| until <= Instant::now() + LONGEST));
+            assert_eq!(pause.stays(), Some(Stays::BusyStreams));
+            pause.note_idle();
+            assert_eq!(pause.stays(), None);
         }
     }
 }
