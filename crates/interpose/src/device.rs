@@ -10,12 +10,6 @@ use drystone_process::report::report;
 /// Devices that cannot be served, a bit for each.
 static REFUSED: AtomicU64 = AtomicU64::new(0);
 
-/// Whether any device was ever served.
-#[inline]
-pub(crate) fn is_any() -> bool {
-    registry::in_use().next().is_some()
-}
-
 fn bit(ordinal: c_int) -> u64 {
     1_u64.checked_shl(ordinal.cast_unsigned()).unwrap_or(0)
 }

@@ -14,12 +14,12 @@ use drystone_process::{self as process, registry};
 
 use crate::driver::{Driver, Handle, SUCCESS, Status};
 use crate::streams::{Place, place_if_any, place_if_used};
-use crate::{captures, context, device, streams};
+use crate::{captures, context, streams};
 
 /// Whether what one stream has freed may be wanted by another.
 #[inline]
 fn matters() -> bool {
-    streams::are_several() && device::is_any() && process::check().is_ok()
+    streams::are_several() && registry::is_any() && process::check().is_ok()
 }
 
 /// Records an event of the program's.

@@ -76,8 +76,7 @@ pub(crate) fn place(
 /// The same, if anything is served at all. Opens no device.
 #[inline]
 pub(crate) fn place_if_any(driver: &Driver, stream: Handle) -> Option<Place> {
-    registry::in_use().next()?;
-    place(driver, stream, |_| false)
+    if registry::is_any() { place(driver, stream, |_| false) } else { None }
 }
 
 /// The same of a stream that may have freed something. Takes none in that has not: of those that

@@ -5,7 +5,7 @@
 
 use std::ffi::c_int;
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::{Arc, Once};
 
 use drystone::driver::{Driver, Stream};
@@ -22,6 +22,9 @@ const DEVICES_MAX: usize = 64;
 
 static DEVICES: [AtomicPtr<Device>; DEVICES_MAX] =
     [const { AtomicPtr::new(ptr::null_mut()) }; DEVICES_MAX];
+
+/// Whether any device was ever in use.
+static IS_ANY: AtomicBool = AtomicBool::new(false);
 
 /// Options that the program gave, and how its devices are opened. Its lock is held while a device
 /// is opened, so that options are either given before or refused.
@@ -45,6 +48,12 @@ pub fn find(ordinal: c_int) -> Option<&'static Device> {
 fn load(entry: &'static AtomicPtr<Device>) -> Option<&'static Device> {
     // SAFETY: null, or a leaked device, published with all it consists of.
     unsafe { entry.load(Ordering::Acquire).as_ref() }
+}
+
+/// Whether any device was ever in use. Asked by calls that have nothing else to do.
+#[inline]
+pub fn is_any() -> bool {
+    IS_ANY.load(Ordering::Relaxed)
 }
 
 /// All devices in use.
@@ -143,6 +152,7 @@ fn open(ordinal: c_int) -> Result<&'static Device, Failure> {
         AT_EXIT.call_once(|| _ = unsafe { libc::atexit(leave) });
     }
     let device = Box::leak(device);
+    IS_ANY.store(true, Ordering::Relaxed);
     DEVICES[index].store(ptr::from_mut(device), Ordering::Release);
     Ok(device)
 }
