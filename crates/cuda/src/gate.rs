@@ -112,8 +112,9 @@ impl Tools {
         streams: &[Queue],
         queue: impl Fn(u64, &AtomicU32) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
+        // Fewer may be there the next time.
         if streams.len() > STREAMS_MAX {
-            return Err(Failure { number: Failure::NOT_SUPPORTED, name: "" });
+            return Err(Failure { number: Failure::NOT_READY, name: "CUDA_ERROR_NOT_READY" });
         }
         for (at, &(context, stream)) in streams.iter().enumerate() {
             let _current = Current::enter(cuda, context)?;

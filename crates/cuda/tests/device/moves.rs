@@ -174,6 +174,22 @@ fn streams_are_held_only_where_copies_pass_by_them() {
     });
 }
 
+/// That there are too many says nothing of the device: fewer are held again.
+#[test]
+fn more_streams_than_can_be_held_are_not() {
+    crate::scenario!(1, "", || {
+        let device = open_current();
+        let streams: Vec<Stream> = (0..1022).map(|_| Stream(raw::create_stream())).collect();
+        // With the default one.
+        assert_eq!(device.hold(&streams).unwrap_err().code, ErrorCode::NotReady);
+        match device.hold(&streams[1..]) {
+            Ok(hold) => device.let_go(hold),
+            Err(error) => assert!(!is_simulated(), "{error}"),
+        }
+        streams.iter().for_each(|stream| raw::destroy_stream(stream.0));
+    });
+}
+
 /// The end of a hold lets those before it go, too, and each is about the streams of all devices: so
 /// there is one at a time.
 #[test]
