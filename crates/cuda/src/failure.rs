@@ -12,6 +12,9 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
+    /// Something is at work, which says nothing of the device.
+    pub(crate) const BUSY: Self = Self { number: Self::NOT_READY, name: "CUDA_ERROR_NOT_READY" };
+
     /// Only work that is not complete yet: no failure at all.
     pub(crate) const NOT_READY: u32 = 600;
     pub(crate) const STUB_LIBRARY: u32 = 34;

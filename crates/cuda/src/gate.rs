@@ -34,6 +34,12 @@ pub(crate) const LEGACY: u64 = 1;
 /// A stream, and the context that its handle is used in.
 pub(crate) type Queue = (Context, u64);
 
+/// A number that no hold had before.
+pub(crate) const fn next(number: &mut u32) -> u32 {
+    *number = number.wrapping_add(1);
+    *number
+}
+
 /// Words in pinned memory: the first lets go, the others say who has arrived.
 #[derive(Clone, Copy)]
 struct Words(NonNull<AtomicU32>);
@@ -114,7 +120,7 @@ impl Tools {
     ) -> Result<(), Failure> {
         // Fewer may be there the next time.
         if streams.len() > STREAMS_MAX {
-            return Err(Failure { number: Failure::NOT_READY, name: "CUDA_ERROR_NOT_READY" });
+            return Err(Failure::BUSY);
         }
         for (at, &(context, stream)) in streams.iter().enumerate() {
             let _current = Current::enter(cuda, context)?;
@@ -160,7 +166,7 @@ pub(crate) fn wait_until(
 ) -> Result<(), Failure> {
     while !is_so()? {
         if Instant::now() >= deadline {
-            return Err(Failure { number: Failure::NOT_READY, name: "CUDA_ERROR_NOT_READY" });
+            return Err(Failure::BUSY);
         }
         hint::spin_loop();
     }

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use crate::calls::Cuda;
 use crate::current::Current;
 use crate::failure::Failure;
-use crate::gate::{COPIES, LEGACY, Queue, Tools, wait_until};
+use crate::gate::{COPIES, LEGACY, Queue, Tools, next, wait_until};
 use crate::primary::Primary;
 use crate::properties::{Access, PhysicalMemory};
 use crate::trial;
@@ -94,11 +94,10 @@ impl Holding {
         let tools = state.find_out(cuda, primary, (self.memory, access), defaults)?;
         let others: Vec<Queue> =
             held.iter().copied().filter(|queue| queue.0 != primary.context).collect();
-        state.number = state.number.wrapping_add(1);
-        tools.pass(cuda, state.number, &others)?;
-        state.number = state.number.wrapping_add(1);
-        tools.hold(cuda, state.number, held)?;
-        Ok(Hold(state.number.into()))
+        tools.pass(cuda, next(&mut state.number), &others)?;
+        let number = next(&mut state.number);
+        tools.hold(cuda, number, held)?;
+        Ok(Hold(number.into()))
     }
 
     /// Lets the streams of a hold go.

@@ -78,11 +78,10 @@ impl Primary {
     /// Those of all devices that have one, whoever made it: a copy on its default stream may be
     /// from or to the memory of any device.
     pub(crate) fn all(cuda: &Cuda) -> Result<Vec<&'static Self>, Failure> {
-        let not_known = |_| Failure { number: Failure::NOT_READY, name: "CUDA_ERROR_NOT_READY" };
         let mut all = Vec::new();
         for ordinal in 0..cuda.device_count()? {
             if cuda.has_primary_context(cuda.device(ordinal)?)? {
-                all.push(Self::of(cuda, ordinal).map_err(not_known)?);
+                all.push(Self::of(cuda, ordinal).map_err(|_| Failure::BUSY)?);
             }
         }
         Ok(all)

@@ -11,7 +11,7 @@ use drystone_driver::{ErrorCode, Relaxed};
 
 use crate::calls::Cuda;
 use crate::failure::Failure;
-use crate::gate::{Queue, Tools};
+use crate::gate::{Queue, Tools, next};
 use crate::primary::Primary;
 use crate::properties::{Access, PhysicalMemory};
 use crate::trial_memory::TrialMemory;
@@ -37,7 +37,7 @@ pub(crate) fn try_out(
     }
     // A capture that nobody told of forbids some of it to a thread that is not.
     let Ok(_relaxed) = Relaxed::enter(cuda) else {
-        return Err(Failure { number: Failure::NOT_READY, name: "CUDA_ERROR_NOT_READY" });
+        return Err(Failure::BUSY);
     };
     // No more is taken while the driver keeps what it was offered.
     primary.leftovers.offer_again(cuda)?;
@@ -57,11 +57,6 @@ pub(crate) fn try_out(
         }
         tried => Ok(tried.unwrap_or(false)),
     }
-}
-
-const fn next(number: &mut u32) -> u32 {
-    *number = number.wrapping_add(1);
-    *number
 }
 
 /// Maps, copies, unmaps and at last releases memory while streams wait. Whether that took no longer

@@ -70,7 +70,6 @@ pub(crate) struct Engine {
     pub(crate) tags: Tags,
     pub(crate) recorder: Arc<Recorder>,
     imports: Imports,
-    /// Other devices may use the memory, on streams that nobody here knows.
     pause: Mutex<Pause>,
     /// Other processes on the device, if anybody tells of them.
     pub(crate) neighbours: OnceLock<&'static dyn Neighbours>,

@@ -3,9 +3,8 @@
 //!
 //! Invariants: streams that are held are let go when the plan is over, whatever became of it, and
 //! not before what was done is undone. No stream is added, retired or asked meanwhile, and no call
-//! is under way that takes an address. What is
-//! mapped at addresses of this module's own is unmapped there after the plan, or, where the driver
-//! refuses, before memory is released next.
+//! is under way that takes an address. What is mapped at addresses of this module's own is unmapped
+//! there after the plan, or, where the driver refuses, before memory is released next.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

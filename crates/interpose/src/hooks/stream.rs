@@ -44,8 +44,8 @@ fn destroy(driver: &Driver, stream: Handle, drivers: impl Fn() -> Status) -> Sta
 }
 
 /// Begins a capture while no memory moves, of any device, whose move would hold the default streams
-/// of all: who trims or misses afterwards sees it. Within code that is called while memory
-/// moves none begins: what follows could break it.
+/// of all: who trims or misses afterwards sees it. Within code that is called while memory moves
+/// none begins: what follows could break it.
 fn begin(driver: &Driver, stream: Handle, drivers: impl Fn() -> Status) -> Status {
     if process::check().is_err() {
         return drivers();
