@@ -4,7 +4,9 @@
 
 use std::ffi::{c_int, c_void};
 
-use drystone_process::{created_streams, events};
+use drystone::driver::Stream;
+use drystone::seen;
+use drystone_process::events;
 
 use crate::barrier::answer;
 use crate::status::Status;
@@ -82,7 +84,7 @@ pub extern "C" fn drystone_stream_created(device: c_int, stream: *const c_void) 
     answer(|| {
         process::check()?;
         registry::check(device)?;
-        created_streams::created(stream.addr() as u64);
+        seen::created(Stream(stream.addr() as u64), device.cast_unsigned());
         Ok(())
     })
 }

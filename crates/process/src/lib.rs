@@ -8,14 +8,12 @@
 //! `by_address` (few things), `status` and `last_error` (how a call ends), `barrier` (what
 //! surrounds each), `state`, `record`, `pools`, `counted`, `registering`, `thread` (of our own),
 //! `descriptors` (from process to process), `neighbours` (other processes), `pressure` (of the
-//! host), `created_streams`, `device`, `streams`, `registry` (devices by ordinal), `registered`
-//! (memory that libraries know), `events` (the program's), `free` (what is wrong with a free),
-//! `report`.
+//! host), `device`, `streams`, `registry` (devices by ordinal), `registered` (memory that libraries
+//! know), `events` (the program's), `free` (what is wrong with a free), `report`.
 
 pub mod barrier;
 pub mod by_address;
 mod counted;
-pub mod created_streams;
 pub mod descriptors;
 pub mod device;
 pub mod events;

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use crate::device::Device;
 use crate::neighbours::Table;
 use crate::status::{Failure, Status};
-use crate::{created_streams, record, registering, report, state};
+use crate::{record, registering, report, state};
 
 /// Devices beyond are refused. Far more than a machine has, and as many as `u64` has bits.
 const DEVICES_MAX: usize = 64;
@@ -25,6 +25,9 @@ static DEVICES: [AtomicPtr<Device>; DEVICES_MAX] =
 
 /// Whether any device was ever in use.
 static IS_ANY: AtomicBool = AtomicBool::new(false);
+
+/// Whether every stream that may use memory is seen, or is brought by a request or a use.
+static ALL_KNOWN: AtomicBool = AtomicBool::new(false);
 
 /// Options that the program gave, and how its devices are opened. Its lock is held while a device
 /// is opened, so that options are either given before or refused.
@@ -61,25 +64,23 @@ pub fn in_use() -> impl Iterator<Item = &'static Device> {
     DEVICES.iter().filter_map(load)
 }
 
-/// From now on every stream that may use memory is told of, or brought: of all devices.
+/// From now on every stream that may use memory is seen, or brought: of all devices.
 pub fn know_all_streams() {
-    created_streams::all_told();
+    ALL_KNOWN.store(true, Ordering::Relaxed);
     in_use().for_each(|device| device.allocator.know_all_streams(others));
 }
 
-/// Tells of the streams that were seen or said to be created, and of those that other devices know:
-/// each can copy from and to the memory of each. Not where somebody registers memory by its
-/// address.
+/// Tells of the streams that were seen, and of those that other devices know: each can copy from
+/// and to the memory of each. Not where somebody registers memory by its address.
 fn others(ordinal: u32, run: &mut dyn FnMut(Vec<Stream>)) {
-    if registering::is_loaded() {
-        return;
+    /// One thread at a time has what several devices know.
+    static ASKS: Mutex<()> = Mutex::new(());
+    if !registering::is_loaded() {
+        seen::others(&mut |streams| {
+            let _asks = ASKS.lock();
+            add_known(0, ordinal, streams, run);
+        });
     }
-    seen::others(&mut |mut streams| {
-        // One thread at a time has what several devices know.
-        let created = created_streams::lock();
-        streams.extend_from_slice(&created);
-        add_known(0, ordinal, streams, run);
-    });
 }
 
 /// Adds what each device from one on knows, but for one, and calls back with all.
@@ -143,7 +144,7 @@ fn open(ordinal: c_int) -> Result<&'static Device, Failure> {
         open_to(&device, other);
         open_to(other, &device);
     }
-    if created_streams::are_all_told() {
+    if ALL_KNOWN.load(Ordering::Relaxed) {
         device.allocator.know_all_streams(others);
     }
     if device.neighbours.is_some() {

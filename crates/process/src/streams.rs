@@ -7,7 +7,6 @@ use drystone::driver::Stream;
 use drystone::{StreamEnd, StreamId, seen};
 use parking_lot::Mutex;
 
-use crate::created_streams;
 use crate::device::Device;
 use crate::status::{Failure, Status};
 
@@ -32,9 +31,7 @@ pub fn all_stay() {
 /// What is known of a stream's end.
 #[cold]
 fn end_of(device: u32, handle: u64) -> StreamEnd {
-    let stays = STREAMS_STAY.load(Ordering::Relaxed);
-    let stream = Stream(handle);
-    if stays || seen::is_seen(stream) || created_streams::lock().contains(&stream) {
+    if STREAMS_STAY.load(Ordering::Relaxed) || seen::is_seen(Stream(handle)) {
         return StreamEnd::Told;
     }
     // Asked without the lock.
